@@ -14,6 +14,7 @@ from authenticator.configuration import Configuration
 from authenticator.flow.agent import Agent, notify_systemd
 from authenticator.flow.bounded import bounded
 from authenticator.flow.certificates import NodeCertificates
+from authenticator.flow.client_renewal import RenewalStep
 from authenticator.flow.clock import Clock, interruptible_sleep
 from authenticator.flow.kubelet import LocalKubelet
 from authenticator.flow.prepare import Prepared
@@ -81,6 +82,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
         notify_systemd,
         bounded,
         _trust_step(configuration, clock),
+        RenewalStep(configuration, Store(configuration.store), clock, report).turn,
     ).run()
 
 

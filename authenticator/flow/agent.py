@@ -44,6 +44,8 @@ class Agent:
     """Ends the process if a block takes longer: a hanging process holds the lock, and blocks every renewal."""
     trust: Callable[[], float] | None = None
     """Changes the CAs that the kubelet trusts; returns the seconds until it has more to do. None: it is left alone."""
+    renewal: Callable[[], float] | None = None
+    """Reads whether the client certificate is to be renewed; returns the seconds until it has more to do."""
     _ready: bool = False
     _failures: int = 0
     _reported: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -65,11 +67,11 @@ class Agent:
         No failure is final: an unreadable bootstrap kubeconfig may be one that kubeadm is about to write.
         """
         was_ready = self._ready
-        wait = self._change_trust() if was_ready else LONGEST_SLEEP_SECONDS
+        wait = self._look() if was_ready else LONGEST_SLEEP_SECONDS
         seconds = self._renew()
         is_ready = self._ready
         if is_ready and not was_ready:  # not earlier: the kubelet waits for the certificates
-            wait = self._change_trust()
+            wait = self._look()
         return min(seconds, wait)
 
     def _renew(self) -> float:
@@ -78,16 +80,19 @@ class Agent:
         with self.bounded(longest(exchanges=exchanges, timeout=configuration.timeout)):
             return self._turn()
 
-    def _change_trust(self) -> float:
+    def _look(self) -> float:
         """Before the certificates: after a change, both are renewed in the same turn."""
-        if self.trust is None:
+        return min(self._step("trust", self.trust), self._step("renewal", self.renewal))
+
+    def _step(self, what: str, step: Callable[[], float] | None) -> float:
+        if step is None:
             return LONGEST_SLEEP_SECONDS
         try:
             with self.bounded(LONGEST_SECONDS):
-                wait = self.trust()
-            self._clear("trust")
+                wait = step()
+            self._clear(what)
         except Failure as failure:
-            self._report_failure("trust", failure)
+            self._report_failure(what, failure)
             return LONGEST_SLEEP_SECONDS
         return max(wait, 1.0)
 

@@ -198,6 +198,8 @@ class ClientPair:
         now = self._clock.now()
         if self._store.trust_state().is_superseded(Purpose.CLIENT, pair):
             share = 1.0  # the controller waits for evidence that names the new CA
+        elif self._store.renewal_state().is_due(pair, now):
+            share = 1.0  # the controller waits for a certificate by another CA
         # Whether the attestor renews matters only near the end; until then it need not be imported.
         due = pair is not None and renewal_time(pair, share) <= now < pair.not_after
         return next_step(

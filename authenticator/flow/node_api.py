@@ -1,4 +1,4 @@
-"""What the trust step asks the workload cluster, with the node's own certificate."""
+"""What the steps for trust and renewals ask the workload cluster, with the node's own certificate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from attestors.wire.names import Purpose
 from attestors.wire.statement import MAXIMUM_STATEMENT_BYTES
-from attestors.wire.statement.names import STATEMENT_CONFIG_MAP, STATEMENT_KEY, STATEMENT_NAMESPACE
+from attestors.wire.statement.names import (
+    RENEWAL_KEY,
+    STATEMENT_CONFIG_MAP,
+    STATEMENT_KEY,
+    STATEMENT_NAMESPACE,
+)
 from authenticator.api.errors import Forbidden, NotFound
 from authenticator.api.server import ApiServer
 from authenticator.configuration import Configuration
@@ -23,6 +28,10 @@ class NodeApi(Protocol):
 
     def statement(self) -> bytes | None:
         """The published statement; None if there is none, or nodes may not read it."""
+        ...
+
+    def renewal(self) -> bytes | None:
+        """The same of the statement about the client certificate."""
         ...
 
     def is_ready(self) -> bool:
@@ -43,12 +52,19 @@ class ServedNodeApi:
 
     def statement(self) -> bytes | None:
         """See :class:`NodeApi`. A text that is too large is returned as far as a reader needs to refuse it."""
+        return self._text(STATEMENT_KEY)
+
+    def renewal(self) -> bytes | None:
+        """See :class:`NodeApi`."""
+        return self._text(RENEWAL_KEY)
+
+    def _text(self, key: str) -> bytes | None:
         path = f"/api/v1/namespaces/{STATEMENT_NAMESPACE}/configmaps/{STATEMENT_CONFIG_MAP}"
         try:
             data = self._server.read(path).get("data")
         except (NotFound, Forbidden):
             return None
-        text = data.get(STATEMENT_KEY) if isinstance(data, dict) else None
+        text = data.get(key) if isinstance(data, dict) else None
         if not isinstance(text, str):
             return None
         return text[: MAXIMUM_STATEMENT_BYTES + 1].encode("utf-8", "replace")

@@ -19,6 +19,7 @@ from authenticator.model.certificate import UnusableCertificate, check_pair
 from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificate, Cluster, Credential, InvalidCluster
 from authenticator.model.failures import StoreUnusable
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
+from authenticator.model.renewal_state import RenewalState, decode_renewal, encode_renewal
 from authenticator.model.ssh_state import SSHState, UnreadableSSHState, decode_ssh_state, encode_ssh_state
 from authenticator.model.trust_state import (
     Pin,
@@ -42,6 +43,7 @@ SSH_RECEIVED_FILE: Final = "kubelet-authenticator-ssh.received"
 """The text behind a new client certificate, as it came; empty without one."""
 SSH_TAKEN_FILE: Final = "kubelet-authenticator-ssh.taken"
 """The same, while it is worked on."""
+RENEWAL_FILE: Final = "kubelet-authenticator-renewal.json"
 
 _MAXIMUM_BYTES: Final = 512 * 1024
 _BOOTSTRAP_LOCK_SECONDS: Final = 30.0
@@ -311,14 +313,32 @@ class Store:
         with self._reporting("write"):
             write_atomically(self.folder / TRUST_FILE, encode_state(state))
 
+    def renewal_state(self) -> RenewalState:
+        """The last accepted statement about a renewal.
+
+        Raises:
+            StoreUnusable: the file is unreadable.
+        """
+        try:
+            text = self._read(self.folder / RENEWAL_FILE)
+        except TooLarge:
+            return RenewalState()
+        return RenewalState() if text is None else decode_renewal(text)
+
+    def save_renewal_state(self, state: RenewalState) -> None:
+        """Store it."""
+        with self._reporting("write"):
+            write_atomically(self.folder / RENEWAL_FILE, encode_renewal(state))
+
     def forget_trust(self) -> None:
-        """Remove the pinned keys and the state of the trust: this node joins another cluster.
+        """Remove the pinned keys, and the states of the trust and of a renewal: this node joins another cluster.
 
         What the former cluster said about SSH is no longer to count.
         """
         with self._reporting("remove"):
             remove(self.folder / PIN_FILE)
             remove(self.folder / TRUST_FILE)
+            remove(self.folder / RENEWAL_FILE)
         if not os.path.lexists(self.folder / SSH_FILE):
             return
         with self.ssh_lock(timeout=_SSH_LOCK_SECONDS):

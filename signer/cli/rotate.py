@@ -103,6 +103,12 @@ def add_rotate(commands: Commands) -> None:
     _add_order(actions, "retry", Operation.RETRY, "go on after a stall or a rollback of clients")
     _add_abandon(actions)
     _add_confirm(actions)
+    _add_order(
+        actions,
+        "node-client-authority",
+        Operation.ROTATE_NODE_CLIENT,
+        "replace the node-client authority alone, and have API servers refuse the former one",
+    )
 
 
 def _add_start(actions: Commands) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from signer.cli.rotate_order import NotOrdered
 from signer.kube.errors import NotFound
 from signer.kube.resources import SECRETS
+from signer.model.authority_suffixes import NODE_CLIENT_CA
 from signer.model.cluster import ClusterKey
+from signer.model.fields import format_time
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import NotMade
 from signer.rotation.confirmation import GetAndReplace, Unconfirmed, confirm, read_unconfirmed
@@ -58,6 +60,16 @@ def what_is_confirmed(found: Unconfirmed) -> Iterator[str]:
         new = "not made yet" if isinstance(one.new, NotMade) else one.new.public_key_hash
         yield f"Authority {one.kind.value}: old {one.old.public_key_hash}, new {new}."
     yield f"Secret {record.cluster.name}-ca holds the {found.signs.value} one."
+    for kept in found.pairs:
+        if kept.name.endswith(f"-{NODE_CLIENT_CA}"):
+            yield f"Node-client authority: {kept.reference.public_key_hash}, in Secret {kept.name}."
+    skipped = ", ".join(f"{one.gate.value} (ordered at {format_time(one.at)})" for one in record.skipped)
+    yield f"It skips these gates: {skipped or 'none'}."
+    waits = record.waits
+    yield (
+        f"It waits for {waits.trust_age} before a server presents the new CA, for {waits.overlap} before it drops the "
+        f"old one, and for watches to end for {waits.open_watches}."
+    )
     yield (
         "If one of these CAs is not the cluster's, all nodes will be told to trust a stranger. Compare them with what "
         "the API servers present (docs/rotation.md)."

@@ -17,6 +17,7 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
+from signer.rotation.node_client.shown import NODE_CLIENT_CONDITION, retiring_in
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION, Gate, Operation
 from signer.rotation.phases import Phase, RollbackAvailable
 from signer.rotation.view import RotationView, View, rejection, rotation_view
@@ -92,6 +93,8 @@ async def place(
     if not waits:
         message = f"{asked.operation.value} is ordered; {_CONDITIONS}"
         return OrderAnswer(key, asked.operation, Answer.NOT_AWAITED, message)
+    if asked.operation is Operation.ROTATE_NODE_CLIENT:
+        return await _answer_of_node_client(management, key, before)
     return await _answer(management, key, asked.operation, rotation)
 
 
@@ -128,14 +131,7 @@ async def _answer(management: Get, key: ClusterKey, operation: Operation, rotati
         lambda: read_policy(management, key), lambda policy: not _waits(policy, operation), ANSWERED_WITHIN_SECONDS
     )
     if _waits(policy, operation):
-        return OrderAnswer(
-            key,
-            operation,
-            Answer.NONE,
-            f"{operation.value} is ordered, and after {ANSWERED_WITHIN_SECONDS:.0f} seconds no controller has taken "
-            "it: does it run, with --rotate-authorities for this namespace, and is the workload cluster reachable? "
-            f"The order stays until a controller takes it, or you remove annotation {OPERATION_ANNOTATION}",
-        )
+        return _not_taken(key, operation)
     # The record is written before the annotation is taken away.
     rotation = await read_rotation(management, key)
     if _carried_out(rotation) != _carried_out(rotation_before):
@@ -143,18 +139,65 @@ async def _answer(management: Get, key: ClusterKey, operation: Operation, rotati
     return await _rejection(management, key, operation)
 
 
-async def _rejection(management: Get, key: ClusterKey, operation: Operation) -> OrderAnswer:
-    """The reason, as soon as the controller has written it in the condition."""
+async def _answer_of_node_client(management: Get, key: ClusterKey, before: View) -> OrderAnswer:
+    """Its state is in Secrets, which the person may not be able to read. The condition shows it."""
+    operation = Operation.ROTATE_NODE_CLIENT
+    policy = await _look_until(
+        lambda: read_policy(management, key), lambda policy: not _waits(policy, operation), ANSWERED_WITHIN_SECONDS
+    )
+    if _waits(policy, operation):
+        return _not_taken(key, operation)
 
-    def reason(policy: JsonObject) -> str:
-        found = rejection(rotation_view(key, policy, {}).conditions)
-        asked, _, why = found.partition(": ")
-        return why if asked == operation.value else ""
+    former_reason = _reason_in(before, operation)  # of an earlier order
+
+    def accepted(policy: JsonObject) -> bool:
+        now = _retiring(rotation_view(key, policy, {}))
+        return now not in ("", _retiring(before))
 
     policy = await _look_until(
-        lambda: read_policy(management, key), lambda policy: bool(reason(policy)), _REASON_WITHIN_SECONDS
+        lambda: read_policy(management, key),
+        lambda policy: accepted(policy) or _reason(key, policy, operation) not in ("", former_reason),
+        ANSWERED_WITHIN_SECONDS,  # for the same reason as before, too: that looks like no answer
     )
-    if why := reason(policy):
+    if accepted(policy):
+        message = f"{operation.value} is accepted; condition {NODE_CLIENT_CONDITION} shows it"
+        return OrderAnswer(key, operation, Answer.ACCEPTED, message)
+    return await _rejection(management, key, operation)
+
+
+def _retiring(view: View) -> str:
+    return next((retiring_in(one.message) for one in view.conditions if one.type == NODE_CLIENT_CONDITION), "")
+
+
+def _not_taken(key: ClusterKey, operation: Operation) -> OrderAnswer:
+    return OrderAnswer(
+        key,
+        operation,
+        Answer.NONE,
+        f"{operation.value} is ordered, and after {ANSWERED_WITHIN_SECONDS:.0f} seconds no controller has taken "
+        "it: does it run, with --rotate-authorities for this namespace, and is the workload cluster reachable? "
+        f"The order stays until a controller takes it, or you remove annotation {OPERATION_ANNOTATION}",
+    )
+
+
+def _reason(key: ClusterKey, policy: JsonObject, operation: Operation) -> str:
+    """Why the order was rejected; empty if the condition does not say so."""
+    return _reason_in(rotation_view(key, policy, {}), operation)
+
+
+def _reason_in(view: View, operation: Operation) -> str:
+    asked, _, why = rejection(view.conditions).partition(": ")
+    return why if asked == operation.value else ""
+
+
+async def _rejection(management: Get, key: ClusterKey, operation: Operation) -> OrderAnswer:
+    """The reason, as soon as the controller has written it in the condition."""
+    policy = await _look_until(
+        lambda: read_policy(management, key),
+        lambda policy: bool(_reason(key, policy, operation)),
+        _REASON_WITHIN_SECONDS,
+    )
+    if why := _reason(key, policy, operation):
         return OrderAnswer(key, operation, Answer.REJECTED, f"{operation.value} is rejected: {why}")
     unclear = f"the controller has taken {operation.value}, and says neither yes nor no; {_CONDITIONS}"
     return OrderAnswer(key, operation, Answer.NONE, unclear)
@@ -196,6 +239,10 @@ _WHAT: Final[Mapping[Operation, str]] = MappingProxyType(
         Operation.RETRY: "The controller goes on where the rotation has stopped.",
         Operation.ABANDON: "The controller leaves both CAs where they are, for good, and takes no further step. Secret "
         "<cluster>-ca decides which CA signs. Another rotation starts only once nothing uses the other CA.",
+        Operation.ROTATE_NODE_CLIENT: "The controller makes another node-client authority. Once every API server "
+        "accepts it, nodes with certificates of the former one renew them at once. Then the API servers are to refuse "
+        "the former one, and its key is deleted. You bring client-ca.crt of the Cluster's trust Secret to every API "
+        "server, twice. No server certificate changes.",
     }
 )
 _ROLLBACK: Final[Mapping[RollbackAvailable, str]] = MappingProxyType(
@@ -224,7 +271,8 @@ def what_happens(view: View, asked: Asked) -> Iterator[str]:
     yield _ROLLBACK[rollback] if asked.operation is Operation.ROLLBACK else _WHAT[asked.operation]
     for gate in sorted(asked.gates, key=lambda one: one.value):
         yield f"Skips {gate.value}: {_GATES[gate]}."
-    if isinstance(view, RotationView) and not asked.operation.is_start:
+    on_rotation = not asked.operation.is_start and asked.operation is not Operation.ROTATE_NODE_CLIENT
+    if isinstance(view, RotationView) and on_rotation:
         yield f"The rotation is {view.phase.value}, step {view.step.value}."
     yield _taken_back(view, asked.operation)
 
@@ -239,6 +287,8 @@ def _taken_back(view: View, operation: Operation) -> str:
                 "or all where the old CA has no path length limit; nothing once the old CA is retired. `status` shows "
                 "which."
             )
+        case Operation.ROTATE_NODE_CLIENT:
+            return "It cannot be taken back. Until the new one signs, the cluster's CA does."
         case Operation.ROLLBACK:
             return "A rollback cannot be taken back; another rotation can be started after it."
         case Operation.ABANDON:

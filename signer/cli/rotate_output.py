@@ -16,9 +16,10 @@ from rich.text import Text
 from signer.cli.rotate_order import OrderAnswer
 from signer.cli.rotate_preflight import WORDS, NotScanned, PreflightFound, Readiness, explanation
 from signer.model.fields import format_time
+from signer.rotation.conditions import UNVERIFIED_CURE
 from signer.rotation.leftovers import Holder, Scan
 from signer.rotation.phases import Phase, RollbackAvailable, gep_phase
-from signer.rotation.plan import FOREIGN_AUTHORITY, PAUSED
+from signer.rotation.plan import CALL_FAILED, FOREIGN_AUTHORITY, PAUSED
 from signer.rotation.preflight import Check, Holds, Lacks
 from signer.rotation.record import NotYet
 from signer.rotation.view import (
@@ -61,7 +62,8 @@ _MOST_SHOWN: Final = 30
 def show_status(view: View, console: Console, now: datetime) -> None:
     """Print the state as text."""
     if isinstance(view, NoRotation):
-        console.print(Text.assemble("Cluster ", (str(view.cluster), "bold"), " has no rotation of its CAs."))
+        what = " has a rotation that this version cannot read." if view.fault else " has no rotation of its CAs."
+        console.print(Text.assemble("Cluster ", (str(view.cluster), "bold"), what))
     else:
         _show_rotation(view, console, now)
     if why := rejection(view.conditions):
@@ -87,13 +89,13 @@ def _show_rotation(view: RotationView, console: Console, now: datetime) -> None:
         _paragraph(console, "Nodes", _nodes(view.nodes))
     if view.servers and not view.phase.is_over:
         _servers(view, console)
-    if not view.phase.is_over:
+    if view.counts and not view.phase.is_over:
         _paragraph(console, "Roll back", _ROLLBACK[view.rollback_available])
     _show_authorities(view, console)
     _paragraph(console, "Leftovers", view.leftovers)
     for gate, at in view.skipped:
         _paragraph(console, "Skipped", f"gate {gate}, ordered at {at}")
-    if not view.reported and not view.phase.is_over:
+    if view.counts and not view.reported and not view.phase.is_over:
         text = "the policy's status says nothing of this rotation: does a controller run with --rotate-authorities?"
         _paragraph(console, "Note", text)
 
@@ -162,14 +164,18 @@ def next_for_person(view: View) -> str:
     command = f"node-attestation-controller rotate {view.cluster}"
     if isinstance(view, NoRotation):
         if view.fault:
-            return f"{view.fault}: delete the object once you know that no rotation is under way"
+            return f"{view.fault}: use the version that wrote it, or restore it. Do not delete it: nodes need it"
         return f"`{command} preflight` says whether one can be started"
+    if not view.counts:
+        return f"`rotate … status` is of a record that does not count: {UNVERIFIED_CURE}"
     if view.leftovers:
         return "give the new CA to what holds the old one"
     if view.phase is Phase.ABANDONED:
         return "have everything use the CA of Secret <cluster>-ca alone (docs/rotation.md)"
     if view.phase.is_over:
         return "nothing" if view.phase is Phase.COMPLETED else f"`{command} start` starts another one"
+    if view.reason in (PAUSED, FOREIGN_AUTHORITY, CALL_FAILED):
+        return _next_while_moving(view, command)
     if view.held:
         return f"`{command} retry` goes on with the new CA"
     match view.phase:
@@ -188,6 +194,8 @@ def _next_while_moving(view: RotationView, command: str) -> str:
         return "unpause the Cluster"
     if view.reason == FOREIGN_AUTHORITY:
         return "restore the Secret from a backup"
+    if view.reason == CALL_FAILED:
+        return "remove the cause of the failure that it waits for, such as a missing right"
     if view.attention is Attention.NEEDED:
         instead = ""
         if view.rollback_available is not RollbackAvailable.NONE:

@@ -14,7 +14,6 @@ from signer.authority import CertificateAuthority
 from signer.authority.canary_certificate import CanaryCertificate
 from signer.configuration import RotationSettings
 from signer.controller.canary.journal import journal_canary
-from signer.controller.node_client import NodeClientService
 from signer.controller.rotation_expiry import ExpiryService
 from signer.controller.rotation_gauges import rotation_gauges
 from signer.controller.telemetry.metrics_collector import ServiceGauge
@@ -31,7 +30,7 @@ from signer.rotation.controller_manager import asking_controller_manager
 from signer.rotation.kubeadm import KubeadmObserver
 from signer.rotation.node_client.reconciler import NodeClientReconciler
 from signer.rotation.node_client.signing import NodeClientSigning
-from signer.rotation.observer import AskServers, WorldObserver, asking
+from signer.rotation.observer import AskServers, WorldObserver, asking, asking_for_key
 from signer.rotation.operations import NeverRotated
 from signer.rotation.operations_guard import OperationsGuard
 from signer.rotation.reconciler import RotationReconciler
@@ -126,11 +125,16 @@ def compose_rotation(
     key: ClusterKey,
     parts: RotationParts,
     *,
+    node_client: NodeClientReconciler,
     changed: Callable[[], None],
+    reconnect: Callable[[], None],
     now: Callable[[], datetime],
     random: Random,
 ) -> RotationService:
-    """One cluster's rotation. ``now`` is the wall clock: API servers compare certificates with theirs."""
+    """One cluster's rotation. Orders about its node-client authority go to ``node_client``.
+
+    ``now`` is the wall clock: API servers compare certificates with theirs.
+    """
     observer = WorldObserver(
         key,
         management=parts.management,
@@ -138,6 +142,7 @@ def compose_rotation(
         keys=parts.caches.authentic.keys,
         ask_servers=_ask_servers(key, parts, now),
         ask_controller_manager=asking_controller_manager(now),
+        ask_for_key=asking_for_key(parts.resource_limits),
         control_plane=KubeadmObserver(key, parts.management, parts.caches, parts.settings, now),
         now=now,
     )
@@ -147,8 +152,10 @@ def compose_rotation(
         caches=parts.caches,
         rotations=parts.rotations,
         observer=observer,
+        node_client=node_client,
         tell=partial(_tell, key, parts.recorder, parts.caches),
         changed=changed,
+        reconnect=reconnect,
         now=now,
         random=random,
     )
@@ -176,9 +183,9 @@ def compose_node_client(
     changed: Callable[[], None],
     now: Callable[[], datetime],
     random: Random,
-) -> NodeClientService:
+) -> NodeClientReconciler:
     """One cluster's node-client authority. ``now`` is the wall clock, as for the rotation."""
-    reconciler = NodeClientReconciler(
+    return NodeClientReconciler(
         key,
         management=parts.management,
         caches=parts.caches,
@@ -186,11 +193,11 @@ def compose_node_client(
         signing=parts.node_clients,
         ask_servers=_ask_servers(key, parts, now),
         settings=parts.settings,
+        tell=partial(_tell, key, parts.recorder, parts.caches),
         changed=changed,
         now=now,
         random=random,
     )
-    return NodeClientService(reconciler)
 
 
 def _ask_servers(key: ClusterKey, parts: RotationParts, now: Callable[[], datetime]) -> AskServers:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from signer.audit.log import AuditLog
 from signer.configuration import Configuration, RotationOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
-from signer.controller.node_client import NodeClientOff
+from signer.controller.node_client import NodeClientOff, NodeClientService
 from signer.controller.rotation import RotationParts, compose_expiry, compose_node_client, compose_rotation
 from signer.controller.status.status_reconciler import ConditionSource
 from signer.controller.telemetry.recorder import Recorder
@@ -75,16 +75,29 @@ class RotationOfCluster:
     """Conditions that need no service."""
 
 
-def rotation_of_cluster(wing: RotationWing, context: OptionalPartContext, random: Random) -> RotationOfCluster:
-    """The rotation of one workload cluster's CAs, its node-client authority, and the warning before its CA ends."""
+def rotation_of_cluster(
+    wing: RotationWing, context: OptionalPartContext, reconnect: Callable[[], None], random: Random
+) -> RotationOfCluster:
+    """The rotation of one workload cluster's CAs, its node-client authority, and the warning before its CA ends.
+
+    ``reconnect`` has the controller connect with the kubeconfig as it is now.
+    """
     if isinstance(wing, RotationOff):
         return RotationOfCluster(sources=(NodeClientOff(context.key, context.caches),))
     wall_clock = partial(datetime.now, UTC)  # API servers compare certificates with theirs, whatever clock decides
     changed = context.status_changed.set
-    rotation = compose_rotation(context.key, wing, changed=changed, now=wall_clock, random=random)
     node_client = compose_node_client(context.key, wing, changed=changed, now=wall_clock, random=random)
+    rotation = compose_rotation(
+        context.key,
+        wing,
+        node_client=node_client,
+        changed=changed,
+        reconnect=reconnect,
+        now=wall_clock,
+        random=random,
+    )
     expiry = compose_expiry(context.key, wing, context.authority_source, context.now)
-    parts = (OptionalPart(rotation), OptionalPart(node_client), OptionalPart(expiry))
+    parts = (OptionalPart(rotation), OptionalPart(NodeClientService(node_client)), OptionalPart(expiry))
     return RotationOfCluster(parts, rotation.credentials)
 
 

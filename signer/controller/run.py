@@ -194,7 +194,7 @@ def compose_workload_cluster(
         status_changed=status_changed,
         now=now,
     )
-    rotation = rotation_of_cluster(shared.rotation, context, random)
+    rotation = rotation_of_cluster(shared.rotation, context, reconnect.set, random)
     ssh = ssh_of_cluster(shared.ssh, context, random)
     parts = (
         OptionalPart(canary),

@@ -213,13 +213,13 @@ class _Status(msgspec.Struct):
 _decode_status = msgspec.json.Decoder(_Status).decode
 
 
-def check_is_json(answer: Response) -> None:
+def check_is_json(answer: Response, media_type: str) -> None:
     """Raise UnexpectedAnswer if the body is not plain JSON of a stated length: another content type, compressed without
     request, or without a length, so that a truncated body would go unnoticed.
     """
     head = answer.head
-    if head.content_type.partition(";")[0].strip().lower() != "application/json":
-        raise UnexpectedAnswer("the answer is not application/json", status=head.status)
+    if head.content_type.partition(";")[0].strip().lower() != media_type:
+        raise UnexpectedAnswer(f"the answer is not {media_type}", status=head.status)
     if head.content_encoding not in {"", "identity"}:
         raise UnexpectedAnswer("the answer is compressed, which was not asked for", status=head.status)
     if head.ends_with_connection:
@@ -269,7 +269,7 @@ async def error_from_answer(answer: Response, resource_limits: ResourceLimits) -
         return UnexpectedAnswer("the server redirects, which is never followed", status=status)
     details = _Status()
     try:
-        check_is_json(answer)
+        check_is_json(answer, "application/json")
         with resource_limits.memory_quota() as memory_quota:
             parsed = _decode_status(await read_bounded(answer, MAXIMUM_ERROR_BODY_BYTES, memory_quota))
         if parsed.kind == "Status":

@@ -101,12 +101,14 @@ class Client:
         token_source: TokenSource | None = None,
         resource_limits: ResourceLimits | None = None,
         on_connect: Callable[[TlsTransport], None] = lambda transport: None,
+        media_type: str = _CONTENT_TYPE_JSON,
     ) -> None:
         """``timeout_seconds`` bounds each whole call, including the wait for one of ``connection_limit`` slots.
 
         Watches use no slot: one for each resource would leave none for calls. ``resource_limits`` are shared by the
         clients of servers that may be hostile; without them, this server is trusted. ``on_connect`` is called after
-        each TLS handshake, before a request is sent; it may raise ssl.SSLError.
+        each TLS handshake, before a request is sent; it may raise ssl.SSLError. ``media_type`` is the kind of JSON that
+        is asked for, and that every answer must be.
         """
         self.server = ClusterConnection(
             connection.server, connection.certificate_authority, tls_server_name=connection.tls_server_name
@@ -123,7 +125,8 @@ class Client:
         self._resource_limits = resource_limits if resource_limits is not None else ResourceLimits.unlimited()
         # One for the client, not for each watch: a server that ends each watch early gains nothing.
         self._throttle = Throttle(self._resource_limits.rate_limiter(), self._origin.authority)
-        fields = {"Accept": _CONTENT_TYPE_JSON, "Accept-Encoding": "identity", "User-Agent": user_agent}
+        self._media_type = media_type
+        fields = {"Accept": media_type, "Accept-Encoding": "identity", "User-Agent": user_agent}
         self._requests = RequestWriter(self._origin, fields)
         token = connection.bearer_token
         self._authorization = {} if token is None else {"Authorization": bearer(token)}
@@ -256,7 +259,7 @@ class Client:
                 answer = await self._send("GET", path, query, None, _CONTENT_TYPE_JSON)
                 if answer.head.status != 200:
                     raise await self._error(answer)
-                check_is_json(answer)
+                check_is_json(answer, self._media_type)
             accepted()
             with self._resource_limits.memory_quota() as memory_quota:
                 found = read_lines(
@@ -312,7 +315,7 @@ class Client:
                 answer = await self._send(method, path, params, payload, content_type)
                 if not 200 <= answer.head.status < 300:
                     raise await self._error(answer)
-                check_is_json(answer)
+                check_is_json(answer, self._media_type)
                 raw = await read_bounded(answer, self._maximum_body_bytes, memory_quota, self._throttle.after)
         except (MalformedAnswer, OSError) as error:  # TimeoutError is an OSError
             raise unreachable(error, self._origin.authority) from None

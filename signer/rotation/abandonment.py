@@ -7,13 +7,16 @@ still uses the third.
 from __future__ import annotations
 
 from signer.rotation.authorities import AuthorityKind, AuthorityReference
-from signer.rotation.facts import Absent, Facts, HeldPair, KubeconfigFacts, TrustFacts
+from signer.rotation.facts import Absent, Facts, HeldPair, KubeconfigFacts, NotObserved, SigningFacts, TrustFacts
 from signer.rotation.operations import OperationRejected
 from signer.rotation.proofs import named
 
 
 def require_cleared(facts: Facts) -> None:
     """Everything that the controller can see uses the CA of Secret ``<cluster>-ca``, and no other one.
+
+    The checks are in the order in which a person clears it: nodes must have other certificates before API servers
+    refuse those that they have.
 
     API servers are not asked: a kept pair, without which none can be, may be what the rotation was abandoned for. The
     next rotation asks them before it takes any CA away.
@@ -27,7 +30,8 @@ def require_cleared(facts: Facts) -> None:
             "the last rotation was abandoned, and Secret <cluster>-ca has no pair of one certificate"
         )
     stays = held.signs
-    for what in (_trust(stays, facts), _kubeconfig(stays, facts), _nodes(stays, facts), _kept(facts)):
+    published = (_signing(stays, facts), _kubeconfig(stays, facts), _joins(stays, facts), _others(facts))
+    for what in (*published, _certificates(stays, facts), _trust(stays, facts), _evidence(stays, facts), _kept(facts)):
         if what:
             raise OperationRejected(
                 f"the last rotation was abandoned, and {what}; docs/rotation.md says how to clear an abandoned rotation"
@@ -52,12 +56,44 @@ def _kubeconfig(stays: AuthorityReference, facts: Facts) -> str:
     return ""
 
 
-def _nodes(stays: AuthorityReference, facts: Facts) -> str:
-    own = {stays.public_key_hash}
-    others = tuple(
-        sorted(one.node for one in facts.nodes if not {one.evidence, one.client, one.serving or one.client} <= own)
+def _signing(stays: AuthorityReference, facts: Facts) -> str:
+    """Of a rotation with split pairs; it is not read in others."""
+    if isinstance(facts.signing, SigningFacts) and facts.signing != SigningFacts(stays.digest, stays.digest):
+        return "Secret <cluster>-signing holds another pair than Secret <cluster>-ca"
+    return ""
+
+
+def _joins(stays: AuthorityReference, facts: Facts) -> str:
+    """What workers join by."""
+    if not isinstance(facts.cluster_info, NotObserved) and facts.cluster_info != (stays.digest,):
+        return "ConfigMap kube-public/cluster-info does not hold the CA of Secret <cluster>-ca alone"
+    others = tuple(sorted(name for name, pins in facts.pins.items() if pins != {stays.public_key_hash}))
+    return f"these KubeadmConfigs of MachinePools pin another CA: {named(others)}" if others else ""
+
+
+def _others(facts: Facts) -> str:
+    """The other authorities."""
+    for kind, held in facts.authorities.items():
+        if isinstance(held.secret, HeldPair) and held.secret.certificates != (held.secret.signs,):
+            return f"Secret <cluster>-{kind.value} holds more than the certificate or public key of its key"
+    return ""
+
+
+def _certificates(stays: AuthorityReference, facts: Facts) -> str:
+    if facts.unattested:
+        return f"these Machines' nodes have no record, so that they may use the other CA: {named(facts.unattested)}"
+    own = {stays.public_key_hash, ""}
+    others = tuple(sorted(one.node for one in facts.nodes if not {one.client, one.serving} <= own))
+    return (
+        f"these nodes have a certificate of another CA than that of Secret <cluster>-ca: {named(others)}"
+        if others
+        else ""
     )
-    return f"these nodes use another CA than that of Secret <cluster>-ca: {named(others)}" if others else ""
+
+
+def _evidence(stays: AuthorityReference, facts: Facts) -> str:
+    others = tuple(sorted(one.node for one in facts.nodes if one.evidence != stays.public_key_hash))
+    return f"these nodes know the cluster by another CA; replace their Machines: {named(others)}" if others else ""
 
 
 def _kept(facts: Facts) -> str:

@@ -39,10 +39,11 @@ COMPLETE: Final = tuple(name for name, operation in NAMES.items() if operation i
 ROLL_BACK: Final = (Operation.ROLLBACK.value,)
 RETRY: Final = (Operation.RETRY.value,)
 ABANDON: Final = (Operation.ABANDON.value,)
-OPERATIONS: Final = (*START, *COMPLETE, *ROLL_BACK, *RETRY, *ABANDON)
+ROTATE_NODE_CLIENT: Final = (Operation.ROTATE_NODE_CLIENT.value,)
+OPERATIONS: Final = (*START, *COMPLETE, *ROLL_BACK, *RETRY, *ABANDON, *ROTATE_NODE_CLIENT)
 
 _DOCUMENTED: Final = "start-ca-rotation, start-ca-rotation-without-workers-rollout, complete-ca-rotation, " + (
-    "rollback-ca-rotation, retry-ca-rotation or abandon-ca-rotation"
+    "rollback-ca-rotation, retry-ca-rotation, abandon-ca-rotation or rotate-node-client-authority"
 )
 UNKNOWN_OPERATION: Final = f"unknown operation: set {OPERATION_ANNOTATION} to {_DOCUMENTED}"
 _ASK: Final = f"needs the RBAC verb {ROTATE_VERB} on this nodeattestationpolicy: ask an administrator for it"
@@ -56,6 +57,7 @@ NO_WAY_BACK: Final = (
     "there is no way back: a rotation can be rolled back while "
     "status.credentials.rotation.certificateAuthorities.rollbackAvailable is Full or ClientsOnly"
 )
+NODE_CLIENT_TOO_EARLY: Final = "a rotation is under way: complete it or roll it back first"
 NOTHING_TO_RETRY: Final = "there is nothing to retry: no rotation is under way"
 NOTHING_TO_ABANDON: Final = "there is nothing to abandon: no rotation is under way"
 
@@ -145,6 +147,7 @@ OPERATIONS_POLICY: Final = AdmissionPolicy(
         ),
         Validation(_only_if(RETRY, _UNDER_WAY), NOTHING_TO_RETRY, RefusalReason.INVALID),
         Validation(_only_if(ABANDON, _UNDER_WAY), NOTHING_TO_ABANDON, RefusalReason.INVALID),
+        Validation(_only_if(ROTATE_NODE_CLIENT, f"!({_UNDER_WAY})"), NODE_CLIENT_TOO_EARLY, RefusalReason.INVALID),
     ),
 )
 """Installed while rotation is switched on."""

@@ -13,14 +13,24 @@ from typing import Final
 from signer.authority.presented import Presented
 from signer.model.condition import ConditionType, PolicyCondition
 from signer.model.policy import Policy
-from signer.rotation.facts import Acceptance, Facts, ServersFacts
+from signer.rotation.authorities import AuthorityKind, NotMade
+from signer.rotation.facts import Acceptance, Facts, NotObserved, Publication, ServersFacts
 from signer.rotation.leftovers import Scan
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import Phase, SigningPairs, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, UNSAFE, Move, Wait
-from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven, named
+from signer.rotation.proofs import (
+    PROOF_OF,
+    NotKnown,
+    NotProven,
+    Proof,
+    Proven,
+    named,
+    service_account_key_is_published,
+)
 from signer.rotation.record import Moment, NotYet, RotationRecord
 from signer.rotation.rotations import Known, Unverified, Verified
+from signer.rotation.servers.key_set import key_identifier
 
 
 def _never(policy: Policy | None) -> bool:
@@ -36,6 +46,8 @@ SERVERS_PRESENT_NEW_AUTHORITY: Final = ConditionType("ServersPresentNewAuthority
 EXCHANGE_CLIENT_CERTIFICATES: Final = ConditionType("ExchangeClientCertificates", _never)
 """Whether kube-controller-manager signs with the new CA while client certificates of the old one still count."""
 OLD_AUTHORITY_REFUSED: Final = ConditionType("OldAuthorityRefused", _never)
+SERVICE_ACCOUNT_KEY_PUBLISHED: Final = ConditionType("ServiceAccountKeyPublished", _never)
+"""Whether every API server publishes the new service-account key. Its ID is in the message, for those who copy it."""
 ROLLBACK_AVAILABLE: Final = ConditionType("RollbackAvailable", _never)
 ROTATION_STALLED: Final = ConditionType("RotationStalled", _never)
 RECORD_OUTDATED: Final = ConditionType("RotationRecordOutdated", _never)
@@ -125,6 +137,7 @@ def _of(record: RotationRecord, facts: Facts | None, move: Move | None) -> Itera
     if facts is not None and not record.phase.is_over and not record.goes_back:
         for kind, step in _SHOWN_PROOFS:
             yield _proof_condition(kind, record, step, facts)
+        yield from _key_published(record, facts)
         yield from _outdated(record, facts)
         yield _exchange(record)
     available = record.rollback_available
@@ -183,6 +196,28 @@ def _proof_condition(kind: ConditionType, record: RotationRecord, step: Step, fa
     if record.step is not step:
         return PolicyCondition(kind, True, "Proven", f"step {step.value} was proven")
     return _shown(kind, PROOF_OF[step](record, facts))
+
+
+def _key_published(record: RotationRecord, facts: Facts) -> Iterator[PolicyCondition]:
+    """Of a rotation that replaces the service-account key."""
+    kind, step = SERVICE_ACCOUNT_KEY_PUBLISHED, Step.SERVERS_TRUST
+    keys = [one.new for one in record.authorities if one.kind is AuthorityKind.SERVICE_ACCOUNT]
+    if not keys:
+        return
+    (key,) = keys
+    if isinstance(key, NotMade) or not record.step.is_at_least(step):
+        yield PolicyCondition(kind, False, "NotReached", f"step {step.value} has not been reached")
+        return
+    proof: Proof = Proven() if record.step.is_at_least(Step.SWITCH) else service_account_key_is_published(record, facts)
+    if not isinstance(proof, Proven):
+        yield _shown(kind, proof)
+        return
+    identifier = key_identifier(key.public_key_hash)
+    text = f"every API server publishes the new service-account key, whose ID (kid) is {identifier}"
+    unpublished = facts.published_keys
+    if not isinstance(unpublished, NotObserved) and Publication.NOT_SERVED in unpublished.values():
+        text = "no API server publishes service-account keys"
+    yield PolicyCondition(kind, True, "Proven", text)
 
 
 def _exchange(record: RotationRecord) -> PolicyCondition:

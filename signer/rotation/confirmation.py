@@ -15,8 +15,9 @@ from signer.kube.calls import Get, Replace
 from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import CERTIFICATE_AUTHORITY_ROTATIONS, SECRETS
+from signer.model.authority_suffixes import NODE_CLIENT_CA
 from signer.model.cluster import ClusterKey
-from signer.model.seal import Authentic, ControllerKeys
+from signer.model.seal import Authentic, ControllerKeys, Fault, Unauthentic
 from signer.rotation.authorities import AuthorityKind, AuthorityReference, NotMade, Role, RotatedAuthority, pair_suffix
 from signer.rotation.facts import HeldCertificate, HeldPair, Unusable
 from signer.rotation.record import RotationRecord, RotationSeals, StoredRotation, record_spec, stored_rotation
@@ -75,8 +76,12 @@ async def read_unconfirmed(management: Get, key: ClusterKey, keys: ControllerKey
     record = stored.claimed
     if record.cluster != key:
         raise CannotBeConfirmed(f"the CertificateAuthorityRotation is of another Cluster, {record.cluster}: restore it")
+    verified = RotationSeals(keys).verify(stored)
+    if isinstance(verified, Unauthentic) and verified.fault is not Fault.UNKNOWN_KEY:
+        raise CannotBeConfirmed(f"the CertificateAuthorityRotation was edited ({verified.fault.value}): restore it")
     pairs = tuple([one for authority in record.authorities for one in await _kept(management, record, authority, keys)])
-    if isinstance(RotationSeals(keys).verify(stored), Authentic) and not pairs:
+    pairs += await _node_client(management, record, keys)
+    if isinstance(verified, Authentic) and not pairs:
         raise NothingToConfirm(f"the controller key of today has sealed the rotation of Cluster {key}")
     return Unconfirmed(record, await _signs(management, record), pairs, manifest)
 
@@ -119,6 +124,21 @@ async def _kept(
         if isinstance(read_kept_pair(authority.kind, manifest, keys).held, Unusable):
             found.append(KeptPair(authority.kind, role, name, reference, manifest))
     return found
+
+
+async def _node_client(management: Get, record: RotationRecord, keys: ControllerKeys) -> tuple[KeptPair, ...]:
+    """No record names it: the person who is shown its hash vouches for it. Unsealed, it would fall out of the trust."""
+    name = f"{record.cluster.name}-{NODE_CLIENT_CA}"
+    try:
+        manifest = await management.get(SECRETS.object(name, record.cluster.namespace))
+    except NotFound:
+        return ()
+    reference = _reference(read_secret(AuthorityKind.CLUSTER, manifest))
+    if isinstance(reference, Unusable) or not isinstance(
+        read_kept_pair(AuthorityKind.CLUSTER, manifest, keys).held, Unusable
+    ):
+        return ()
+    return (KeptPair(AuthorityKind.CLUSTER, Role.NEW, name, reference, manifest),)
 
 
 def _reference(read: ReadSecret) -> AuthorityReference | Unusable:

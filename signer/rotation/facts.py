@@ -153,6 +153,15 @@ class Acceptance(enum.Enum):
     REFUSED = "Refused"
 
 
+class Publication(enum.Enum):
+    """Whether an API server publishes the new service-account key, which shows that it verifies tokens by it."""
+
+    PUBLISHED = "Published"
+    MISSING = "Missing"
+    NOT_SERVED = "NotServed"
+    """It publishes no keys at all."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """One API server, asked in one pass."""
@@ -246,5 +255,9 @@ class Facts:
     canary: CanarySigner | NotObserved = NotObserved(
         "kube-controller-manager is asked once all of its Machines are new"
     )
+    published_keys: Mapping[str, Publication | NotObserved] | NotObserved = NotObserved(
+        "the API servers are asked until Secret <cluster>-sa holds the new key"
+    )
+    """By Machine; every API server that the management cluster knows of is there."""
     actuator: str = ""
     """What the operator must do so that the API servers change; empty if the controller does it."""

@@ -34,7 +34,8 @@ from signer.rotation.desired import (
     WriteTrust,
     signing,
 )
-from signer.rotation.facts import Acceptance, Facts, HeldPair, ServersFacts, SigningFacts
+from signer.rotation.facts import Acceptance, Facts, HeldPair, NotObserved, Publication, ServersFacts, SigningFacts
+from signer.rotation.operations import Gate
 from signer.rotation.phases import SigningPairs, Step
 from signer.rotation.record import RotationRecord
 
@@ -64,6 +65,8 @@ def require_write(write: Write, record: RotationRecord, facts: Facts) -> None:
             _pairs_are_kept(record, facts, kind)
             if contents.key is Role.NEW:
                 _every_server_accepts(facts, Role.NEW)
+            if kind is AuthorityKind.SERVICE_ACCOUNT and contents.key is Role.NEW:
+                _key_is_published(facts)
             if kind is AuthorityKind.CLUSTER:
                 _joins_with(contents.key, facts)
             if Role.OLD not in contents.certificates and kind is not AuthorityKind.CLUSTER:
@@ -162,6 +165,14 @@ def _every_server_accepts(facts: Facts, role: Role) -> None:
         raise InvariantBroken(f"I2: an API server does not accept the {role.value} CA's client certificates")
 
 
+def _key_is_published(facts: Facts) -> None:
+    """Every API server publishes the new service-account key, or none publishes any."""
+    found = facts.published_keys
+    states = set() if isinstance(found, NotObserved) else set(found.values())
+    if states not in ({Publication.PUBLISHED}, {Publication.NOT_SERVED}):
+        raise InvariantBroken("I2: not every API server publishes the new service-account key")
+
+
 def _no_server_refuses_old(facts: Facts) -> None:
     """Of those that were seen: kube-controller-manager may always go on with the CA with which it signed before."""
     seen = facts.servers.seen if isinstance(facts.servers, ServersFacts) else ()
@@ -217,5 +228,6 @@ def _new_is_not_used(record: RotationRecord, facts: Facts) -> None:
     if any(one.presents in (Presented.NEW, Presented.NEW_LINKED) for one in servers.seen):
         raise InvariantBroken("I3: an API server presents the new CA's certificate")
     new = record.authority(AuthorityKind.CLUSTER).made.public_key_hash
-    if any(new in (node.client, node.serving) for node in facts.nodes):
+    skips = record.skips(Gate.UNREACHABLE_NODES)
+    if not skips and any(new in (node.client, node.serving) for node in facts.nodes):
         raise InvariantBroken("I3: a node's newest certificate is by the new CA")

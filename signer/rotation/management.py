@@ -30,6 +30,7 @@ from signer.rotation.facts import (
     Unusable,
 )
 from signer.rotation.kubeconfigs import read_facts
+from signer.rotation.node_client.former import FORMER_SUFFIX, Retiring, read_former
 from signer.rotation.phases import SigningPairs
 from signer.rotation.record import RotationRecord
 from signer.rotation.secrets import (
@@ -48,7 +49,7 @@ CLIENT_CA: Final = "client-ca.crt"
 SERVER_CA: Final = "server-ca.crt"
 LINK: Final = "link.crt"
 KUBECONFIG_KEY: Final = "value"
-RENEWED_BEFORE_END: Final = timedelta(days=3)
+RENEWED_BEFORE_END: Final = timedelta(days=14)
 """A link certificate with less left counts as none of those that are wanted, and is made again; unless it ends with one
 of its CAs."""
 
@@ -81,8 +82,8 @@ class ManagementSecrets:
     signing_object: JsonObject = field(default_factory=dict, repr=False)
     kept: Mapping[tuple[AuthorityKind, Role], ReadSecret] = field(default_factory=dict, repr=False)
     node_client: tuple[bytes, ...] = ()
-    """DER of the node-client authority. It stays in ``client-ca.crt``, and ``trust`` is without it; empty if somebody
-    has removed it from there.
+    """DER of the node-client authority, and of a former one that is being retired. They stay in ``client-ca.crt``, and
+    ``trust`` is without them. One that somebody has removed from there is not in it.
     """
 
 
@@ -162,14 +163,16 @@ class _Reader:
         return read_kept_pair(kind, found, keys) if found else ABSENT
 
     async def node_client(self, keys: ControllerKeys) -> tuple[bytes, ...]:
-        """DER of the node-client authority, with or without its key; empty if this controller has not made one."""
+        """DER of the node-client authority, with or without its key, and of a former one that may be in use still;
+        empty if this controller has not made one.
+        """
         found = await self._get(NODE_CLIENT_CA)
-        if not found or not isinstance(
-            read_kept_pair(AuthorityKind.CLUSTER, found, keys).held, HeldPair | HeldCertificate
-        ):
-            return ()
-        certificates = read_bundle(decoded(found)[CERTIFICATE_KEY])
-        return () if isinstance(certificates, UnreadableBundle) else certificates
+        own = read_kept_pair(AuthorityKind.CLUSTER, found, keys).held if found else Absent()
+        ders = _certificates(found) if isinstance(own, HeldPair | HeldCertificate) else ()
+        former = read_former(await self._get(FORMER_SUFFIX), keys)
+        if isinstance(former.former, Retiring):
+            ders = (*ders, *(one for one in _certificates(former.manifest) if one not in ders))
+        return ders
 
     async def signing(self, record: RotationRecord) -> JsonObject:
         """Secret ``<cluster>-signing``, where the rotation has split pairs: another one of that name is not read."""
@@ -203,6 +206,12 @@ class _Reader:
         except ValueError as error:
             return Unusable(str(error)), found
         return read_facts(value, *cluster.both), found
+
+
+def _certificates(manifest: JsonObject) -> tuple[bytes, ...]:
+    """DER of a Secret's certificates. Its content was read before."""
+    certificates = read_bundle(decoded(manifest)[CERTIFICATE_KEY])
+    return () if isinstance(certificates, UnreadableBundle) else certificates
 
 
 def link_end_in(text: bytes) -> datetime | Absent:

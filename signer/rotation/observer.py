@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
@@ -12,9 +12,11 @@ from signer.authority.presented import presented_by
 from signer.kube.calls import GetList
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
+from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import Resource
 from signer.model.cluster import ClusterKey, ClusterView, MachineView
+from signer.model.decision import printable
 from signer.model.record import AttestedNode
 from signer.rotation.authorities import AuthorityKind, NotMade, Role
 from signer.rotation.control_plane.machines import worker_groups
@@ -24,19 +26,24 @@ from signer.rotation.facts import (
     CanarySigner,
     ControlPlaneMachine,
     Facts,
+    HeldPair,
     NotObserved,
+    Publication,
     RenewalFacts,
     ServerFacts,
     ServersFacts,
 )
-from signer.rotation.management import Authorities, ManagementSecrets, read_secrets
+from signer.rotation.management import KUBECONFIG_KEY, Authorities, ManagementSecrets, read_secrets
 from signer.rotation.nodes import Nodes, nodes_of
 from signer.rotation.operations import Order
 from signer.rotation.phases import SigningPairs, Step
 from signer.rotation.reconciler import Observed
 from signer.rotation.record import Moment, NotYet, RotationRecord
 from signer.rotation.rotations import GetKeys
+from signer.rotation.secrets import decoded
+from signer.rotation.servers import observation
 from signer.rotation.servers.identity import expected_servers
+from signer.rotation.servers.key_observing import observe_key
 from signer.rotation.servers.observation import Acceptance as Answer
 from signer.rotation.servers.observation import Accepted, ExpectedServer, Refused, ServersObserved
 from signer.rotation.servers.observing import Journal, NoServersExpected, TwoAuthorities, observe_servers
@@ -46,6 +53,10 @@ from signer.rules.machine import MachineGone
 from signer.store.caches import Caches
 
 NO_NEW_AUTHORITY: Final = NotObserved("the new CA does not exist yet")
+ASKED_AGAIN: Final = timedelta(minutes=10)
+"""How old answers of API servers may be while nothing but a person or the clock is waited for. Each question to all
+takes two canaries, which are certificates, and a rotation may be Prepared for weeks."""
+_WAITS_FOR_OTHERS: Final = frozenset({Step.PREPARED, Step.SIGN_SERVING})
 NOT_ASKED: Final = NotObserved("it is asked once all of its Machines are new")
 
 
@@ -57,6 +68,51 @@ class AskServers(Protocol):
     ) -> ServersObserved:
         """See :func:`~signer.rotation.servers.observing.observe_servers`."""
         ...
+
+
+class AskForKey(Protocol):
+    """Asks every API server of a workload cluster whether it publishes a service-account key."""
+
+    async def __call__(
+        self,
+        kubeconfig: bytes,
+        expected: tuple[ExpectedServer, ...],
+        authorities: TwoAuthorities,
+        public_key_hash: str,
+    ) -> Mapping[str, Publication | NotObserved] | NotObserved:
+        """See :func:`~signer.rotation.servers.key_observing.observe_key`. ``kubeconfig`` has the credential."""
+        ...
+
+
+def asking_for_key(limits: ResourceLimits) -> AskForKey:
+    """Asks with the credential of the kubeconfig."""
+
+    async def ask(
+        kubeconfig: bytes,
+        expected: tuple[ExpectedServer, ...],
+        authorities: TwoAuthorities,
+        public_key_hash: str,
+    ) -> Mapping[str, Publication | NotObserved] | NotObserved:
+        try:
+            connection = parse_kubeconfig(kubeconfig)
+            found = await observe_key(connection, expected, authorities, public_key_hash, limits)
+        except (KubeconfigRefused, NoServersExpected) as error:
+            return NotObserved(printable(str(error)))
+        return {machine: _publication(one) for machine, one in found.items()}
+
+    return ask
+
+
+def _publication(answer: observation.Publication) -> Publication | NotObserved:
+    match answer:
+        case observation.Published():
+            return Publication.PUBLISHED
+        case observation.Missing():
+            return Publication.MISSING
+        case observation.NotServed():
+            return Publication.NOT_SERVED
+        case observation.NotKnown(message):
+            return NotObserved(message)
 
 
 def asking(journal: Journal, now: Callable[[], datetime], limits: ResourceLimits) -> AskServers:
@@ -118,6 +174,33 @@ class ControlPlaneObserver(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What the API servers answered in one pass."""
+
+    servers: ServersFacts | NotObserved
+    keys: Mapping[str, Publication | NotObserved] | NotObserved
+    rotation_id: str
+    step: Step
+    expected: tuple[ExpectedServer, ...]
+
+    def may_be_used(self, record: RotationRecord, expected: tuple[ExpectedServer, ...], now: datetime) -> bool:
+        """Whether nothing has changed since, and nothing was missing then."""
+        if record.step not in _WAITS_FOR_OTHERS or not isinstance(self.servers, ServersFacts):
+            return False
+        asked, wanted = (self.rotation_id, self.step, self.expected), (record.rotation_id, record.step, expected)
+        same = asked == wanted and not self.servers.unseen
+        complete = all(one.new is Acceptance.ACCEPTED and one.old is Acceptance.ACCEPTED for one in self.servers.seen)
+        keys = () if isinstance(self.keys, NotObserved) else self.keys.values()
+        published = all(one is Publication.PUBLISHED for one in keys)
+        return same and complete and published and timedelta() <= now - self.servers.at < ASKED_AGAIN
+
+
+@dataclass(frozen=True, slots=True)
+class _NoAnswers:
+    """No API server was asked yet."""
+
+
 @dataclass(slots=True)
 class WorldObserver:
     """One cluster's observer. See :class:`~signer.rotation.reconciler.Observer`."""
@@ -128,10 +211,12 @@ class WorldObserver:
     keys: GetKeys
     ask_servers: AskServers
     ask_controller_manager: AskControllerManager
+    ask_for_key: AskForKey
     control_plane: ControlPlaneObserver
     now: Callable[[], datetime]
     _actuator: str = field(default="", init=False)
     """What the operator must do, by the last attempt to have the API servers renewed."""
+    _answers: _Answers | _NoAnswers = field(default=_NoAnswers(), init=False)
 
     async def first_record(self, order: Order, cluster: ClusterView, policy: JsonObject) -> RotationRecord:
         """See :class:`~signer.rotation.reconciler.Observer`."""
@@ -141,13 +226,14 @@ class WorldObserver:
         """See :class:`~signer.rotation.reconciler.Observer`."""
         self._actuator = await self.control_plane.renew(record)
 
-    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client) -> Observed:
+    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client, *, anew: bool) -> Observed:
         """See :class:`~signer.rotation.reconciler.Observer`."""
         self.caches.require_in_touch()
         keys = self.keys()
         secrets = await read_secrets(self.management, self.key, record, keys, self.now())
         machines = tuple(self.caches.machines_of(self.key))
-        servers = await self._servers(workload, machines, secrets.cluster)
+        answers, before = await self._ask(record, workload, machines, secrets, anew=anew), self._answers
+        self._answers = answers
         said = await read_workload(workload, _digests(record))
         nodes = attested_nodes(self.caches, self.key, machines)
         pinning = await self.control_plane.pinning(cluster)
@@ -161,7 +247,7 @@ class WorldObserver:
             cluster_info=said.cluster_info,
             authentication=said.authentication,
             root_ca=said.root_ca,
-            servers=servers,
+            servers=answers.servers,
             old_refused_since=NotObserved("the reconciler remembers it"),
             control_plane=await self._control_plane(workload, machines, record.signing_pairs),
             workers_joining=nodes.joining,
@@ -171,10 +257,29 @@ class WorldObserver:
             worker_groups=worker_groups(machines),
             signing=secrets.signing,
             canary=await self._canary(record, cluster, workload, secrets.cluster, renewal),
+            published_keys=answers.keys,
             actuator=self._actuator,
             renewal=renewal,
         )
-        return Observed(facts, self._gathered(cluster, secrets, said, pinning))
+        gathered = self._gathered(cluster, secrets, said, pinning)
+        return Observed(facts, gathered, are_answers_earlier=answers is before)
+
+    async def _ask(
+        self,
+        record: RotationRecord,
+        workload: Client,
+        machines: tuple[MachineView, ...],
+        secrets: ManagementSecrets,
+        *,
+        anew: bool,
+    ) -> _Answers:
+        """Ask the API servers, or take the answers of an earlier pass."""
+        before, expected = self._answers, expected_servers(machines)
+        if not anew and isinstance(before, _Answers) and before.may_be_used(record, expected, self.now()):
+            return before
+        servers = await self._servers(workload, expected, secrets.cluster)
+        keys = await self._published_keys(record, expected, secrets)
+        return _Answers(servers, keys, record.rotation_id, record.step, expected)
 
     def _gathered(
         self, cluster: ClusterView, secrets: ManagementSecrets, said: WorkloadFacts, pinning: Mapping[str, Pinning]
@@ -190,16 +295,32 @@ class WorldObserver:
         )
 
     async def _servers(
-        self, workload: Client, machines: tuple[MachineView, ...], authorities: Authorities
+        self, workload: Client, expected: tuple[ExpectedServer, ...], authorities: Authorities
     ) -> ServersFacts | NotObserved:
         old, new = (authorities.by_role.get(role) for role in Role)
         if old is None or new is None:
             return NO_NEW_AUTHORITY
         try:
-            found = await self.ask_servers(workload.server, expected_servers(machines), TwoAuthorities(old, new))
+            found = await self.ask_servers(workload.server, expected, TwoAuthorities(old, new))
         except NoServersExpected as error:
             return NotObserved(str(error))
         return servers_facts(found, self.now())
+
+    async def _published_keys(
+        self, record: RotationRecord, expected: tuple[ExpectedServer, ...], secrets: ManagementSecrets
+    ) -> Mapping[str, Publication | NotObserved] | NotObserved:
+        """Only while the answer counts: from the rollout that brings the key on, until the key may sign."""
+        wanted = _unused_key(record, secrets)
+        if isinstance(wanted, NotObserved):
+            return wanted
+        old, new = (secrets.cluster.by_role.get(role) for role in Role)
+        if old is None or new is None:
+            return NO_NEW_AUTHORITY
+        try:
+            kubeconfig = decoded(secrets.kubeconfig_object).get(KUBECONFIG_KEY, b"")
+        except ValueError as error:
+            return NotObserved(f"Secret <cluster>-kubeconfig: {error}")
+        return await self.ask_for_key(kubeconfig, expected, TwoAuthorities(old, new), wanted)
 
     async def _canary(
         self,
@@ -248,6 +369,22 @@ def attested_nodes(caches: Caches, key: ClusterKey, machines: tuple[MachineView,
         if not isinstance(machine, MachineGone):
             found.append((machine, record))
     return nodes_of(machines, found)
+
+
+def _unused_key(record: RotationRecord, secrets: ManagementSecrets) -> str | NotObserved:
+    """The hash of the new service-account key, unless it signs already or is not published yet."""
+    kind = AuthorityKind.SERVICE_ACCOUNT
+    if all(authority.kind is not kind for authority in record.authorities):
+        return NotObserved("the service-account key is not rotated")
+    key, held = record.authority(kind).new, secrets.authorities[kind].secret
+    leads_on = isinstance(record.held_at, Step) or (
+        not record.goes_back and record.step.is_at_least(Step.SERVERS_TRUST)
+    )
+    if isinstance(key, NotMade) or not leads_on:
+        return NotObserved("the new service-account key is not published yet")
+    if isinstance(held, HeldPair) and held.signs.digest == key.digest:
+        return NotObserved("Secret <cluster>-sa holds the new service-account key")
+    return key.public_key_hash
 
 
 def _is_written(record: RotationRecord) -> bool:

@@ -1,9 +1,9 @@
 """The operations on a rotation: annotation ``attestation.cluster.x-k8s.io/operation`` of a NodeAttestationPolicy.
 
-The names are those of GEP-0018, and Gardener's of today as aliases (``pkg/apis/core/v1beta1/constants``). GEP-0018
-counts on an annotation that raises the generation. Annotations do not, so the record remembers the operation by the
-policy's UID and the time at which the annotation was written. That is in ``metadata.managedFields``; a write of the
-policy's status changes the resourceVersion, and not this time.
+The names are those of GEP-0018, and Gardener's of today as aliases (``pkg/apis/core/v1beta1/constants``). One is ours:
+that on the node-client authority alone. GEP-0018 counts on an annotation that raises the generation. Annotations do
+not, so the record remembers the operation by the policy's UID and the time at which the annotation was written. That is
+in ``metadata.managedFields``; a write of the policy's status changes the resourceVersion, and not this time.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Operation(enum.Enum):
     ROLLBACK = "rollback-ca-rotation"
     RETRY = "retry-ca-rotation"
     ABANDON = "abandon-ca-rotation"
+    ROTATE_NODE_CLIENT = "rotate-node-client-authority"
+    """Of the node-client authority alone: no rotation of the CAs, and none may be under way."""
 
     @property
     def is_start(self) -> bool:
@@ -177,3 +179,5 @@ def require_possible(
         case Operation.ABANDON:
             if over:
                 raise OperationRejected(f"{shown}: there is nothing to abandon")
+        case Operation.ROTATE_NODE_CLIENT:
+            raise OperationRejected(f"{shown}: this operation is on the node-client authority")

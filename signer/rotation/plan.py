@@ -103,7 +103,9 @@ FOREIGN_AUTHORITY: Final = "ForeignAuthority"
 WAITING_FOR_COMPLETION: Final = "WaitingForCompletion"
 HELD: Final = "ClientsByOldAuthority"
 UNSAFE: Final = "WriteWouldBeUnsafe"
-REASONS: Final = (PAUSED, FOREIGN_AUTHORITY, WAITING_FOR_COMPLETION, HELD, UNSAFE)
+CALL_FAILED: Final = "CallFailed"
+"""The reconciler's: an API server did not do what a move needs."""
+REASONS: Final = (PAUSED, FOREIGN_AUTHORITY, WAITING_FOR_COMPLETION, HELD, UNSAFE, CALL_FAILED)
 
 
 _WRITE_TRUST: Final = frozenset(
@@ -173,12 +175,21 @@ def _leads_back(record: RotationRecord, facts: Facts) -> bool:
     return joined and all(server.presents is not Presented.NEW for server in facts.servers.seen)
 
 
+def _every_server_presents_old(facts: Facts) -> bool:
+    """Asked only where every server was seen."""
+    old = (Presented.OLD, Presented.OLD_LINKED)
+    return isinstance(facts.servers, ServersFacts) and all(one.presents in old for one in facts.servers.seen)
+
+
 def rollback_possible(record: RotationRecord, facts: Facts) -> RollbackAvailable:
     """What can be taken back now, by the record and by what the API servers present."""
     available = record.rollback_available
-    switched = not record.goes_back and record.step.is_at_least(Step.SWITCH)
-    if available is RollbackAvailable.FULL and switched and not _leads_back(record, facts):
+    if record.goes_back or available is RollbackAvailable.NONE or not record.step.is_at_least(Step.SWITCH):
+        return available
+    if not _leads_back(record, facts):
         return RollbackAvailable.CLIENTS_ONLY
+    if record.step is Step.SERVERS_PRESENT and _every_server_presents_old(facts):
+        return RollbackAvailable.FULL  # the second rollout has not made its first Machine
     return available
 
 
@@ -342,7 +353,8 @@ def carry_out(order: Order, record: RotationRecord, facts: Facts, *, stalled: bo
     match order.operation:
         case Operation.COMPLETE:
             asked = record.next(now, **changes)
-            safe = _switch_is_safe(asked, facts)
+            foreign = _foreign_authority(asked, facts)
+            safe = _switch_is_safe(asked, facts) if isinstance(foreign, Proven) else foreign
             if not isinstance(safe, Proven):
                 raise OperationRejected(f"it cannot be completed now: {safe.message}")
             times = {Moment.COMPLETION_TRIGGERED: now}
@@ -387,6 +399,7 @@ def started(order: Order, before: RotationRecord | NeverRotated, fresh: Rotation
 
 __all__ = [
     "Advance",
+    "CALL_FAILED",
     "FOREIGN_AUTHORITY",
     "Finished",
     "HELD",

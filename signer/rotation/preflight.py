@@ -17,6 +17,7 @@ from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import SECRETS, Resource
 from signer.model.cluster import ClusterKey
 from signer.rotation.authorities import AuthorityKind, NotMade, RotatedAuthority
+from signer.rotation.bundles import UnreadableBundle, digest_of, read_bundle
 from signer.rotation.control_plane.kind import (
     Assisted,
     ControlPlaneReference,
@@ -39,6 +40,7 @@ from signer.rotation.control_plane.reading import KubeadmControlPlanes, read_rot
 from signer.rotation.control_plane.template import InvalidTemplate, control_plane_template
 from signer.rotation.control_plane.template_patch import how_to_make_ready
 from signer.rotation.facts import Absent, HeldCertificate, HeldPair, SigningFacts, Unusable
+from signer.rotation.management import SERVER_CA
 from signer.rotation.operations import OperationRejected
 from signer.rotation.phases import SigningPairs, TakesBack
 from signer.rotation.secrets import decoded, read_secret
@@ -149,6 +151,8 @@ class Preflight:
         checks.append(Check("the Cluster is neither paused nor being deleted", _undisturbed(cluster)))
         secrets = [await self._secret(kind, cluster) for kind in AuthorityKind]
         checks += [Check(f"Secret {self.key.name}-{one.kind.value} {one.title}", one.result) for one in secrets]
+        title = f"Secret {self.key.name}-trust, if it exists, names no CA but that of Secret {self.key.name}-ca"
+        checks.append(Check(title, await self._trust(secrets[0])))
         kind = _kind(cluster)
         checks.append(Check("a KubeadmControlPlane runs the control plane", kind))
         control_plane = await self._control_plane(cluster, kind)
@@ -246,6 +250,27 @@ class Preflight:
             template, state = found, (_NOT_READ,) * len(_TITLES_OF_STATE)
         yield Check(f"its machines read the trusted CAs from Secret {self.key.name}-trust", template)
         yield from (Check(title, result) for title, result in zip(_TITLES_OF_STATE, state, strict=True))
+
+    async def _trust(self, authority: _Secret) -> Result:
+        """What servers present. A third CA is of a rotation whose record was deleted: nodes still use it."""
+        name = f"{self.key.name}-trust"
+        if authority.pair is None:
+            return NotAsked("the Secret of the cluster's CA has no usable pair")
+        try:
+            found = read_bundle(decoded(await self.management.get(SECRETS.object(name, self.key.namespace)))[SERVER_CA])
+        except NotFound:
+            return Holds("it does not exist")
+        except ApiError as error:
+            return NotReadable(error)
+        except (ValueError, KeyError):
+            return Lacks(f"Secret {name} has no {SERVER_CA} that can be read: restore it, or delete it")
+        others = () if isinstance(found, UnreadableBundle) else {*map(digest_of, found)} - {authority.pair.signs.digest}
+        if not others:
+            return Holds()
+        return Lacks(
+            f"Secret {name} names another CA than Secret {self.key.name}-ca: the record of a rotation was deleted. "
+            'Restore the record, or see docs/rotation.md, "A record that was deleted"'
+        )
 
     async def _signing(self, authority: _Secret) -> Result:
         """kube-controller-manager signs with the present CA until the rotation changes that."""

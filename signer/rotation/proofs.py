@@ -24,13 +24,14 @@ from signer.rotation.facts import (
     HeldCertificate,
     HeldPair,
     NotObserved,
+    Publication,
     ServerFacts,
     ServersFacts,
     TrustFacts,
     Unusable,
 )
 from signer.rotation.operations import Gate
-from signer.rotation.phases import Step
+from signer.rotation.phases import SigningPairs, Step
 from signer.rotation.record import Moment, NotYet, RotationRecord
 
 AGAIN: Final = timedelta(seconds=65)
@@ -135,7 +136,7 @@ def trust_is_published(record: RotationRecord, facts: Facts) -> Proof:
 def servers_trust(record: RotationRecord, facts: Facts) -> Proof:
     """At every API server: the new CA's client certificates are accepted, and clients that know only the new CA accept
     what it presents. Every namespace's ``kube-root-ca.crt`` has the new CA, and every kube-controller-manager started
-    after the trust was published.
+    after the trust was published. Every API server publishes the new service-account key.
     """
     return all_of(
         _each_server(
@@ -158,6 +159,32 @@ def servers_trust(record: RotationRecord, facts: Facts) -> Proof:
         ),
         _root_ca(facts),
         _renewed(record, facts),
+        service_account_key_is_published(record, facts),
+    )
+
+
+def service_account_key_is_published(record: RotationRecord, facts: Facts) -> Proof:
+    """Every API server publishes the new service-account key, and so verifies tokens by it.
+
+    A cluster whose API servers publish no keys at all has nobody who reads them there. For these, the age of the
+    Machines alone shows which keys they have read.
+    """
+    if all(authority.kind is not AuthorityKind.SERVICE_ACCOUNT for authority in record.authorities):
+        return _PROVEN
+    found = facts.published_keys
+    if isinstance(found, NotObserved):
+        return NotKnown(f"whether the API servers publish the new service-account key: {found.message}")
+    if not found:
+        return NotKnown("the management cluster has no Machine of the control plane")
+    if all(one is Publication.NOT_SERVED for one in found.values()):
+        return _PROVEN
+    return all_of(
+        _lagging(
+            (machine for machine, one in found.items() if one in (Publication.MISSING, Publication.NOT_SERVED)),
+            "API servers that do not publish the new service-account key at /openid/v1/jwks, and refuse its tokens: "
+            "{}; they read Secret <cluster>-sa when their Machines are made" + _until_rollout(facts),
+        ),
+        _unseen({machine: one.message for machine, one in found.items() if isinstance(one, NotObserved)}),
     )
 
 
@@ -441,15 +468,16 @@ def nodes_have_returned(record: RotationRecord, facts: Facts) -> Proof:
     made = record.authority(AuthorityKind.CLUSTER).new
     if isinstance(made, NotMade):
         return _PROVEN
-    new = made.public_key_hash
+    new, skips = made.public_key_hash, record.skips(Gate.UNREACHABLE_NODES)
     return all_of(
         _machines_are_new(facts) if signed_by_new(record) else _PROVEN,
         _lagging(
-            (node.node for node in facts.nodes if new in (node.client, node.serving)),
+            (node.node for node in facts.nodes if new in (node.client, node.serving) and not skips),
             "nodes whose newest certificate is by the new CA: {}; they renew with their next request",
         ),
+        _unrecorded(record, facts),
         _lagging(
-            (node.node for node in facts.nodes if node.evidence == new),
+            (node.node for node in facts.nodes if node.evidence == new and not skips),
             "nodes whose kubelet has not attested with the old CA as the first one that it trusts: {}",
         ),
         _journals_are_known(facts),
@@ -462,17 +490,39 @@ def nodes_have_returned(record: RotationRecord, facts: Facts) -> Proof:
     )
 
 
+def _unrecorded(record: RotationRecord, facts: Facts) -> Proof:
+    """A node without a record that counts may have certificates of the new CA: its record was lost, or its seal."""
+    if not signed_clients(record) or record.skips(Gate.UNREACHABLE_NODES):
+        return _PROVEN
+    return _lagging(
+        facts.unattested,
+        "Machines whose node has no record, and may use the new CA: {}; replace them, or let their agents attest",
+    )
+
+
+def signed_clients(record: RotationRecord) -> bool:
+    """Whether the new CA may have signed a client certificate of a node: the trust of the rotation was published."""
+    return not isinstance(record.at(Moment.TRUST_WRITTEN), NotYet)
+
+
 def signed_by_new(record: RotationRecord) -> bool:
-    """Whether a kube-controller-manager may have got the new CA's pair in the first phase."""
-    return not isinstance(record.at(Moment.CONTROLLER_MANAGERS), NotYet)
+    """Whether a kube-controller-manager may have got the new CA's pair in the first phase.
+
+    A record that was restored may be older than the step that gave it, so with split pairs all are replaced.
+    """
+    split = record.signing_pairs is SigningPairs.SPLIT and signed_clients(record)
+    return split or not isinstance(record.at(Moment.CONTROLLER_MANAGERS), NotYet)
 
 
 def clients_have_returned(record: RotationRecord, facts: Facts) -> Proof:
     """Every node's newest client certificate is by the old CA again."""
-    new = record.authority(AuthorityKind.CLUSTER).made.public_key_hash
-    return _lagging(
-        (node.node for node in facts.nodes if node.client == new),
-        "nodes whose newest client certificate is by the new CA: {}; they renew with their next request",
+    new, skips = record.authority(AuthorityKind.CLUSTER).made.public_key_hash, record.skips(Gate.UNREACHABLE_NODES)
+    return all_of(
+        _lagging(
+            (node.node for node in facts.nodes if node.client == new and not skips),
+            "nodes whose newest client certificate is by the new CA: {}; they renew with their next request",
+        ),
+        _unrecorded(record, facts),
     )
 
 
@@ -537,5 +587,24 @@ def switch_is_safe(record: RotationRecord, facts: Facts) -> Proof:
         servers_trust(record, facts),
         nodes_trust(record, facts),
         old_trust_is_old_enough(record, facts),
+        link_lasts(record, facts),
         control_plane_has_joined(record, facts),
+    )
+
+
+LINK_LEFT_AT_SWITCH: Final = timedelta(days=10)
+"""The link must outlast the rollout after the switch, also if a person has to help it."""
+
+
+def link_lasts(record: RotationRecord, facts: Facts) -> Proof:
+    """Machines that join after the switch accept the API servers before them until their rollout has ended."""
+    ends = facts.trust.link_not_after if isinstance(facts.trust, TrustFacts) else Absent()
+    if isinstance(ends, Absent):
+        return NotKnown("when the published link certificate ends")
+    authority = record.authority(AuthorityKind.CLUSTER).old.not_after
+    if ends - facts.now >= LINK_LEFT_AT_SWITCH or ends >= authority - timedelta(days=1):  # no longer one can be made
+        return _PROVEN
+    return NotProven(
+        f"the link certificate ends at {ends:%Y-%m-%d}, before a slow rollout would: the controller replaces it, and "
+        "the control plane's Machines, shortly"
     )

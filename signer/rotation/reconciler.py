@@ -23,20 +23,22 @@ from signer.kube.backoff import Backoff
 from signer.kube.calls import GetCreatePatch, Replace
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
-from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
+from signer.model.fields import mapping_of
 from signer.model.seal import Generation
 from signer.rotation.abandonment import require_cleared
-from signer.rotation.authorities import AuthorityKind, Role
+from signer.rotation.authorities import AuthorityKind, NotMade, Role
 from signer.rotation.conditions import (
     OPERATION_REJECTED,
     UNVERIFIED_CURE,
     leftovers_condition,
     rotation_conditions,
 )
-from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
+from signer.rotation.desired import WriteKubeconfig
+from signer.rotation.facts import Acceptance, Facts, HeldPair, NotObserved, ServersFacts
 from signer.rotation.leftovers import LeftoverSearch, Scan
 from signer.rotation.operations import (
     OPERATION_ANNOTATION,
@@ -51,10 +53,22 @@ from signer.rotation.operations import (
     require_possible,
 )
 from signer.rotation.phases import Phase, RollbackAvailable, Step
-from signer.rotation.plan import Advance, Finished, Make, Move, Wait, abandoned, carry_out, next_move, started
-from signer.rotation.proofs import signed_by_new
+from signer.rotation.plan import (
+    CALL_FAILED,
+    Advance,
+    Finished,
+    Make,
+    Move,
+    Wait,
+    abandoned,
+    carry_out,
+    next_move,
+    started,
+)
+from signer.rotation.proofs import NotKnown, signed_by_new
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import Known, RotationChanged, Rotations, Unverified, Verified
+from signer.rotation.secrets import read_secret
 from signer.rotation.statements import NotPublished, SequenceTooLow, TrustFacts, publish_statement
 from signer.rotation.statements.readers import ensure_readers
 from signer.rotation.statements.wanted import NoStatement, wanted_statement
@@ -92,13 +106,16 @@ class Observed:
 
     facts: Facts
     gathered: Gathered
+    are_answers_earlier: bool = False
+    """Whether the API servers' answers are those of an earlier pass."""
 
 
 class Observer(Protocol):
     """Observes everything that a move depends on."""
 
-    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client) -> Observed:
-        """Observe it once.
+    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client, *, anew: bool) -> Observed:
+        """Observe it once. Unless ``anew``, the API servers' answers may be minutes old where nothing but a person or
+        the clock is waited for: nothing may be written by such facts.
 
         Raises:
             ApiError: the management cluster cannot be asked.
@@ -120,6 +137,20 @@ class Observer(Protocol):
 
         Raises:
             ApiError: the management cluster cannot be asked.
+        """
+        ...
+
+
+class NodeClientOrders(Protocol):
+    """Carries out orders to replace the node-client authority."""
+
+    async def carry_out(self, order: Order) -> None:
+        """Carry it out, or nothing if that was done before.
+
+        Raises:
+            OperationRejected: it is not possible now; the message says why.
+            ApiError: the management cluster cannot be asked, or the write failed.
+            Deferred: the controller key is not available.
         """
         ...
 
@@ -148,19 +179,25 @@ class RotationReconciler:
         caches: Caches,
         rotations: Rotations,
         observer: Observer,
+        node_client: NodeClientOrders,
         tell: Tell,
         changed: Callable[[], None],
+        reconnect: Callable[[], None],
         now: Callable[[], datetime],
         random: Random,
     ) -> None:
-        """``changed`` is called when conditions have changed."""
+        """``changed`` is called when conditions have changed, ``reconnect`` when the kubeconfig has: a connection keeps
+        the CAs and the client certificate with which it was made.
+        """
         self._key = key
         self._management = management
         self._caches = caches
         self._rotations = rotations
         self._observer = observer
+        self._node_client = node_client
         self._tell = tell
         self._changed = changed
+        self._reconnect = reconnect
         self._now = now
         self._random = random
         self._wanted = asyncio.Event()
@@ -222,6 +259,11 @@ class RotationReconciler:
             self._changed()
         return pause
 
+    def _show_failure(self, why: str) -> None:
+        """The step waits for the failure to end, and is stalled if that takes long."""
+        if self._last is not None:
+            self._last = self._last[0], Wait(CALL_FAILED, NotKnown(printable(why)))
+
     def _waiting(self) -> Pause:
         self._waits += 1
         return WAITING.delay(self._waits - 1, self._random)
@@ -234,6 +276,15 @@ class RotationReconciler:
             RotationChanged: another client wrote the record first.
             Deferred: the controller key is not available.
         """
+        try:
+            return await self._look(client)
+        except (RotationChanged, Conflict, NotFound):
+            raise
+        except (ApiError, Deferred) as error:
+            self._show_failure(str(error))
+            raise
+
+    async def _look(self, client: Client) -> Pause:
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         if cluster is None or cluster.deleting:
             return IDLE_SECONDS
@@ -250,6 +301,10 @@ class RotationReconciler:
         if not isinstance(order, NoOrder):
             await self._carry_out(order, known, cluster, policy, client)
             return 0.0
+        if SKIP_GATES_ANNOTATION in mapping_of(mapping_of(policy, "metadata"), "annotations"):
+            # Gates alone are no order. They must not wait for that of another person, which may not name any.
+            await self._remove_annotation(policy)
+            return 0.0
         if not isinstance(known, Verified) or known.record.phase.is_over:
             self._last = None
             await self._look_for_leftovers(known, client)
@@ -264,8 +319,11 @@ class RotationReconciler:
             self._leftovers.forget()
 
     async def _move(self, known: Verified, cluster: ClusterView, client: Client) -> Pause:
-        observed = await self._observe(known.record, cluster, client)
+        observed = await self._observe(known.record, cluster, client, anew=False)
         move = next_move(known.record, observed.facts)
+        if observed.are_answers_earlier and not isinstance(move, Wait):
+            observed = await self._observe(known.record, cluster, client, anew=True)
+            move = next_move(known.record, observed.facts)
         self._last = observed.facts, move
         if not observed.facts.paused:
             await self._tell_nodes(known.record, observed, client)
@@ -279,10 +337,12 @@ class RotationReconciler:
                         "a write of a rotation is not possible",
                         extra={"cluster": str(self._key), "error": printable(str(error))},
                     )
-                    self._tell("Warning", "RotationStalled", str(error))
+                    self._show_failure(str(error))
                     return self._waiting()
                 _LOG.info("rotation: wrote", extra={"cluster": str(self._key), "detail": str(write)})
                 self._waits = 0
+                if isinstance(write, WriteKubeconfig):
+                    self._reconnect()
                 return 0.0
             case Advance(record):
                 await self._advance(record, known, cluster)
@@ -354,11 +414,11 @@ class RotationReconciler:
             )
         return written
 
-    async def _observe(self, record: RotationRecord, cluster: ClusterView, client: Client) -> Observed:
-        observed = await self._observer.observe(record, cluster, client)
+    async def _observe(self, record: RotationRecord, cluster: ClusterView, client: Client, *, anew: bool) -> Observed:
+        observed = await self._observer.observe(record, cluster, client, anew=anew)
         self._refused_since = _refused_since(self._refused_since, observed.facts)
         facts = _with_refusal(observed.facts, self._refused_since)
-        return Observed(facts, observed.gathered)
+        return replace(observed, facts=facts)
 
     # Orders
 
@@ -384,6 +444,9 @@ class RotationReconciler:
     async def _order(
         self, order: Order, known: Known, cluster: ClusterView, policy: JsonObject, client: Client
     ) -> None:
+        if order.operation is Operation.ROTATE_NODE_CLIENT:
+            await self._node_client.carry_out(order)
+            return
         if isinstance(known, Unverified):
             raise OperationRejected(f"{known.message}: {UNVERIFIED_CURE}")
         if isinstance(known, Verified) and known.record.operation == order.identifier:
@@ -395,7 +458,7 @@ class RotationReconciler:
             phase = before.phase if isinstance(before, RotationRecord) else before
             require_possible(order.operation, phase, RollbackAvailable.NONE, stalled=False)
             if isinstance(before, RotationRecord) and before.phase is Phase.ABANDONED:
-                require_cleared((await self._observe(before, cluster, client)).facts)
+                require_cleared((await self._observe(before, cluster, client, anew=True)).facts)
             fresh = await self._observer.first_record(order, cluster, policy)
             await self._advance(started(order, before, fresh), known, cluster)
             return
@@ -403,14 +466,32 @@ class RotationReconciler:
             require_possible(order.operation, NeverRotated(), RollbackAvailable.NONE, stalled=False)
             return
         if order.operation is Operation.ABANDON:
+            await self._require_known_authority(known.record)
             if (after := abandoned(order, known.record, self._now())) is not known.record:
                 await self._advance(after, known, cluster)
             return
-        observed = await self._observe(known.record, cluster, client)
+        observed = await self._observe(known.record, cluster, client, anew=True)
         stalled = isinstance(next_move(known.record, observed.facts), Wait)
         after = carry_out(order, known.record, observed.facts, stalled=stalled)
         if after is not known.record:
             await self._advance(after, known, cluster)
+
+    async def _require_known_authority(self, record: RotationRecord) -> None:
+        """Secret ``<cluster>-ca``, which decides who signs from then on, holds one of the two CAs.
+
+        Raises:
+            OperationRejected: it does not.
+            ApiError: it cannot be read.
+        """
+        name = f"{self._key.name}-{AuthorityKind.CLUSTER.value}"
+        try:
+            secret = await self._management.get(SECRETS.object(name, self._key.namespace))
+        except NotFound:
+            raise OperationRejected(f"Secret {name} does not exist: restore it first") from None
+        held, cluster = read_secret(AuthorityKind.CLUSTER, secret).held, record.authority(AuthorityKind.CLUSTER)
+        known = {cluster.old.digest} | (set() if isinstance(cluster.new, NotMade) else {cluster.new.digest})
+        if not isinstance(held, HeldPair) or not {one.digest for one in held.certificates} <= known:
+            raise OperationRejected(f"Secret {name} holds another CA, which would sign: restore it first")
 
     async def _remove_annotation(self, policy: JsonObject) -> None:
         """Only from the version that had the order: another one may have been written since."""

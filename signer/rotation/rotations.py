@@ -6,6 +6,7 @@ Only a record whose seal is valid counts. One that is not changes nothing: the c
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
@@ -22,6 +23,7 @@ from signer.model.authority_suffixes import (
     RotationOfAuthorities,
 )
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
+from signer.model.decision import Deferred
 from signer.model.fields import mapping_of, text_of
 from signer.model.seal import ControllerKeys, Generation, Unauthentic
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, pair_suffix
@@ -43,6 +45,8 @@ from signer.store.cache import CacheDeclaration, ObjectKey, Scope
 from signer.store.caches import Caches
 
 _KIND: Final = "CertificateAuthorityRotation"
+_MOST_REMEMBERED: Final = 8
+"""Rotations of one Cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,8 @@ class Rotations:
         )
         self._unsealed: dict[ObjectKey, tuple[Stored, ControllerKeys, Known]] = {}
         """The last verification of each object."""
+        self._newest: dict[ObjectKey, dict[str, int]] = {}
+        """The highest sequence that this process has seen of each rotation, authentic ones alone; the newest last."""
         self._lineage: dict[ObjectKey, frozenset[str]] = {}
         """Hashes of the CAs that a Cluster's record names or named before it was deleted; authentic or not."""
 
@@ -112,6 +118,8 @@ class Rotations:
             self._unsealed.pop(key, None)
         if isinstance(after, StoredRotation):
             self._lineage[key] = _hashes(after.claimed)
+            with contextlib.suppress(Deferred):  # also in a replica that leads later
+                self.of(ClusterKey(*key))
         for wake in self._wakes:
             wake(ClusterKey(*key))
 
@@ -127,8 +135,30 @@ class Rotations:
         keys = self._keys()
         before = self._unsealed.get((key.namespace, key.name))
         if before is None or before[0] is not stored or before[1] is not keys:
-            before = self._unsealed[key.namespace, key.name] = stored, keys, _verify(stored, keys)
+            known = self._judged((key.namespace, key.name), _verify(stored, keys))
+            before = self._unsealed[key.namespace, key.name] = stored, keys, known
         return before[2]
+
+    def _judged(self, key: ObjectKey, known: Known) -> Known:
+        """Refuse an authentic record that is older than one that this process has seen: somebody put it back.
+
+        It may sign by a CA that API servers refuse by now. A restart forgets it, because a management cluster that was
+        restored from a backup has nothing newer in any of its objects.
+        """
+        if not isinstance(known, Verified):
+            return known
+        seen, record = self._newest.setdefault(key, {}), known.record
+        newest = next(reversed(seen), record.rotation_id)
+        if record.rotation_id in seen and (record.rotation_id != newest or record.sequence < seen[record.rotation_id]):
+            return Unverified(
+                f"{_KIND} {record.cluster} is older than one that this controller has seen (sequence {record.sequence} "
+                f"of rotation {record.rotation_id}, after {seen[newest]} of {newest}). Put the newer one back; or, if "
+                "the management cluster was restored from a backup, restart the controller to go on from this one"
+            )
+        seen[record.rotation_id] = record.sequence
+        while len(seen) > _MOST_REMEMBERED:
+            del seen[next(iter(seen))]
+        return known
 
     def authorities(self, key: ClusterKey) -> RotationOfAuthorities:
         """Implements :class:`~signer.decision.authority_source.KnowsRotation`.

@@ -144,6 +144,8 @@ class RotationView:
     pending_order: str
     reported: bool
     """Whether the policy's status is of this rotation: a controller rotates."""
+    up_to_date: bool
+    """Whether it is of the present step. The status is written some seconds after the record."""
     signing_pairs: SigningPairs
 
     @property
@@ -157,9 +159,10 @@ class RotationView:
 
     @property
     def waits_for(self) -> str:
-        """What it waits for, and what to do; empty if it goes on, or is over."""
+        """What it waits for, and what to do; empty if it goes on, or is over. A former step's waits are over."""
         found = condition(self.conditions, ROTATION_PROGRESSING)
-        return found.message if found.status in ("False", "Unknown") and not self.phase.is_over else ""
+        waits = found.status in ("False", "Unknown") and not self.phase.is_over
+        return found.message if waits and (self.up_to_date or found.reason == UNVERIFIED) else ""
 
     @property
     def leftovers(self) -> str:
@@ -173,13 +176,19 @@ class RotationView:
         return condition(self.conditions, ROTATION_PROGRESSING).reason if self.waits_for else ""
 
     @property
+    def counts(self) -> bool:
+        """Whether the record authenticates, as the controller says."""
+        return not _is_unverified(self.conditions)
+
+    @property
     def attention(self) -> Attention:
         """See there."""
-        if _is_unverified(self.conditions):
+        if not self.counts:
             return Attention.NEEDED
         if self.phase.is_over:
             return Attention.NONE
-        if not self.reported or condition(self.conditions, ROTATION_STALLED).status == "True":
+        stalled = self.up_to_date and condition(self.conditions, ROTATION_STALLED).status == "True"
+        if not self.reported or stalled:
             return Attention.NEEDED
         return Attention.PERSON if self.waits_for_person else Attention.NONE
 
@@ -246,6 +255,7 @@ def _by_record(
         for one in record.authorities
     )
     reported = text_of(status, "rotationID") == record.rotation_id
+    up_to_date = reported and text_of(status, "step") == record.step.value
     own = status if reported else {}
     return RotationView(
         cluster=record.cluster,
@@ -256,13 +266,14 @@ def _by_record(
         step_since=record.at(Moment.STEP),
         times={moment.value: format_time(at) for moment, at in record.times.items()},
         authorities=authorities,
-        rollback_available=_rollback(own) if text_of(own, "step") == record.step.value else record.rollback_available,
+        rollback_available=_rollback(own) if up_to_date else record.rollback_available,
         skipped=tuple((one.gate.value, format_time(one.at)) for one in record.skipped),
         nodes=_nodes(own),
         servers=tuple(_servers(own)),
         conditions=conditions,
         pending_order=pending,
         reported=reported,
+        up_to_date=up_to_date,
         signing_pairs=record.signing_pairs,
     )
 
@@ -298,6 +309,7 @@ def _by_status(key: ClusterKey, status: Mapping[str, Any], conditions: tuple[Con
         conditions=conditions,
         pending_order=pending,
         reported=True,
+        up_to_date=True,
         signing_pairs=_signing_pairs(status, step),
     )
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from signer.kube.calls import GetList
+from signer.kube.calls import Get, GetList
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import CONFIG_MAPS
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
-from signer.rotation.bundles import UnreadableBundle, digests_in
+from signer.rotation.bundles import UnreadableBundle, bundle_of, digest_of, digests_in, read_bundle
 from signer.rotation.facts import AuthenticationFacts, Bundle, NotObserved, RootCAFacts
 from signer.rotation.kubeconfigs import cluster_info_authorities
 
@@ -48,7 +49,7 @@ class TwoDigests:
 async def read_workload(client: GetList, digests: TwoDigests) -> WorkloadFacts:
     """Read all of it. What cannot be read is NotObserved."""
     info, info_object = await _cluster_info(client)
-    authentication, authentication_object = await _authentication(client)
+    authentication, authentication_object = await read_authentication(client)
     root_ca = await _root_ca(client, digests)
     return WorkloadFacts(info, authentication, root_ca, info_object, authentication_object)
 
@@ -67,7 +68,8 @@ async def _cluster_info(client: GetList) -> tuple[Bundle | NotObserved, JsonObje
     return cluster_info_authorities(found), found
 
 
-async def _authentication(client: GetList) -> tuple[AuthenticationFacts | NotObserved, JsonObject]:
+async def read_authentication(client: Get) -> tuple[AuthenticationFacts | NotObserved, JsonObject]:
+    """ConfigMap ``extension-apiserver-authentication``, and the object to be written at exactly this version."""
     try:
         found = await client.get(AUTHENTICATION)
     except NotFound:
@@ -84,6 +86,16 @@ async def _authentication(client: GetList) -> tuple[AuthenticationFacts | NotObs
     assert not isinstance(client_ca, UnreadableBundle)
     assert not isinstance(request_header, UnreadableBundle)
     return AuthenticationFacts(client_ca, request_header), found
+
+
+def pruned(before: JsonObject, digests: AbstractSet[str]) -> JsonObject:
+    """ConfigMap ``extension-apiserver-authentication`` without those CAs."""
+    data = dict(mapping_of(before, "data"))
+    for name in (CLIENT_CA_FIELD, REQUEST_HEADER_FIELD):
+        found = read_bundle(str(data.get(name) or "").encode("utf-8"))
+        if isinstance(found, tuple) and found:
+            data[name] = bundle_of(*(der for der in found if digest_of(der) not in digests)).decode("ascii")
+    return {**before, "data": data}
 
 
 async def _root_ca(client: GetList, digests: TwoDigests) -> RootCAFacts | NotObserved:

@@ -26,7 +26,7 @@ from signer.model.cluster import ClusterView
 from signer.model.fields import mapping_of
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, pair_suffix
-from signer.rotation.bundles import bundle_of, digest_of, read_bundle, reference_of, reference_of_key
+from signer.rotation.bundles import bundle_of, read_bundle, reference_of, reference_of_key
 from signer.rotation.desired import (
     LINK_LIFETIME,
     DeleteKey,
@@ -63,10 +63,9 @@ from signer.rotation.secrets import (
 from signer.rotation.signing_secret import signing_data
 from signer.rotation.workload import (
     AUTHENTICATION,
-    CLIENT_CA_FIELD,
     CLUSTER_INFO,
-    REQUEST_HEADER_FIELD,
     WorkloadFacts,
+    pruned,
 )
 
 
@@ -266,14 +265,8 @@ class Writer:
         )
 
     async def _prune(self, record: RotationRecord, gathered: Gathered) -> None:
-        before = gathered.workload.authentication_object
         old = {authority.old.digest for authority in record.authorities}
-        data = dict(mapping_of(before, "data"))
-        for name in (CLIENT_CA_FIELD, REQUEST_HEADER_FIELD):
-            found = read_bundle(str(data.get(name) or "").encode("utf-8"))
-            if isinstance(found, tuple) and found:
-                data[name] = bundle_of(*(der for der in found if digest_of(der) not in old)).decode("ascii")
-        await self._workload.replace(AUTHENTICATION, {**before, "data": data})
+        await self._workload.replace(AUTHENTICATION, pruned(gathered.workload.authentication_object, old))
 
     async def _replace_secret(self, before: JsonObject, data: Mapping[str, Any]) -> None:
         metadata = before["metadata"]

@@ -36,6 +36,7 @@ from signer.rotation.operations import (
 )
 from signer.rotation.phases import Phase, RollbackAvailable, Step
 from signer.rotation.plan import REASONS
+from signer.rotation.proofs import LINK_LEFT_AT_SWITCH
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
 from tests.documents.markdown import ROOT
@@ -129,8 +130,9 @@ def test_each_test_that_is_named_exists() -> None:
 def test_figures_of_the_link() -> None:
     days = LINK_LIFETIME.days
     assert f"ends after {days} days" in TEXT
-    assert (days - RENEWED_BEFORE_END.days) // 7 == 6  # "Complete within six weeks"
-    assert RENEWED_BEFORE_END.days == 3  # "three days before"
+    assert days - RENEWED_BEFORE_END.days >= 31  # "Complete within a month"
+    assert RENEWED_BEFORE_END.days == 14  # "Two weeks before"
+    assert LINK_LEFT_AT_SWITCH.days == 10  # "less than ten days left"
     assert conditions.STALLED_AFTER.total_seconds() == 30 * 60  # "for 30 minutes"
 
 

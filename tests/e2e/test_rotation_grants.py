@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from signer.rotation.servers.key_set import KEY_SET_PATH, MEDIA_TYPE
 from signer.testing.api import EmbeddedAPI
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.control_plane import ControlPlane
@@ -113,3 +114,11 @@ def test_nodes_read_the_statement_and_change_nothing(api: API) -> None:
         assert kubelet.get(f"{path}/node-attestation-trust").status == 200
         assert kubelet.get(f"{path}/other").status == 403
         assert replaced(kubelet, "kube-system", "node-attestation-trust") == 403
+
+
+def test_the_controller_reads_the_keys_of_service_accounts(api: API) -> None:
+    """The embedded API server has none. A real one answers 406 to those who ask for another media type."""
+    accept = {"Accept": MEDIA_TYPE}
+    with RawClient(api.connection(WORKLOAD_USER, ()), headers=accept) as controller, node(api) as kubelet:
+        assert controller.get(KEY_SET_PATH).status == (404 if isinstance(api, EmbeddedAPI) else 200)
+        assert kubelet.get(KEY_SET_PATH).status == 403

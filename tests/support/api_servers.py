@@ -198,13 +198,16 @@ class ReplicatedControlPlane(ClosedAtTheEnd):
             server.restart()
 
     def start_controllers(
-        self, controllers: Sequence[str], flags: Mapping[str, object] | None = None, server: str = ""
+        self,
+        controllers: Sequence[str],
+        flags: Mapping[str, object] | None = None,
+        server: str = "",
+        name: str = "controller-manager",
     ) -> ControllerManager:
         """Start kube-controller-manager with only the named ``controllers``, through the load balancer or ``server``.
-
-        Raises ``MissingPart``.
+        Several that run at once need names of their own. Raises ``MissingPart``.
         """
-        return ControllerManager(self, controllers, dict(flags or {}), server)
+        return ControllerManager(self, controllers, dict(flags or {}), server, name)
 
     def check_running(self) -> None:
         """Raises ``ProgramFailed`` if a program has ended by itself."""
@@ -267,11 +270,17 @@ class ControllerManager:
     """kube-controller-manager with files of its own: the CA that signs, and the CAs that it publishes."""
 
     def __init__(
-        self, control_plane: ReplicatedControlPlane, controllers: Sequence[str], flags: dict[str, object], server: str
+        self,
+        control_plane: ReplicatedControlPlane,
+        controllers: Sequence[str],
+        flags: dict[str, object],
+        server: str,
+        name: str,
     ) -> None:
         self._control_plane = control_plane
         self._binary = control_plane.binaries.kube_controller_manager()
-        self.folder = control_plane.folder / "controller-manager"
+        self._name = f"kube-{name}"
+        self.folder = control_plane.folder / name
         self.folder.mkdir(exist_ok=True)
         self.sign_by(control_plane.old)
         self.publish(control_plane.old)
@@ -329,6 +338,11 @@ class ControllerManager:
         """Stop it."""
         self._control_plane.stop_program(self._program)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself: it lost its lease, or cannot use its files."""
+        return self._program.process.poll() is not None
+
     def _start(self) -> Program:
         port = 0
 
@@ -336,7 +350,7 @@ class ControllerManager:
             nonlocal port
             port = free
             arguments = as_arguments({**self._flags, "secure-port": port})
-            return self._control_plane.programs.start("kube-controller-manager", [self._binary, *arguments])
+            return self._control_plane.programs.start(self._name, [self._binary, *arguments])
 
         def is_ready() -> bool:
             return self._control_plane.answers(f"https://{HOST}:{port}", "/healthz")

@@ -1,4 +1,4 @@
-"""Three etcd members over mutual TLS, each with files of its own, as kubeadm's etcd on three machines."""
+"""etcd members over mutual TLS, each with files of its own, as kubeadm's etcd on its machines."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from cryptography import x509
 from tests.support.api_servers import replace_file
 from tests.support.certificates import CertificateAuthority
 from tests.support.closing import ClosedAtTheEnd
+from tests.support.control_plane import as_arguments
 from tests.support.etcd import NO_SYNCS
 from tests.support.processes import Program, Programs, free_ports
 
@@ -33,48 +34,93 @@ class Caller:
     trusts: tuple[CertificateAuthority, ...]
 
 
-class Member:
-    """One member. Its client and peer port are neighbours."""
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where a member listens, at its address."""
 
-    def __init__(self, name: str, port: int, folder: Path) -> None:
+    client: int
+    peer: int
+    metrics: int
+    """Without TLS."""
+
+
+class Member:
+    """One member, with files of its own: what it trusts, and its certificate, each for clients and peers."""
+
+    def __init__(self, name: str, address: str, ports: Ports, folder: Path) -> None:
         self.name = name
-        self.port = port
-        self.folder = folder / name
-        self.folder.mkdir()
-        self._folder_of_clients = folder
+        self.address = address
+        self.folder = folder
         self.program: Program | None = None
+        self._ports = ports
 
     @property
-    def peer(self) -> str:
-        """URL for its peers."""
-        return f"https://{HOST}:{self.port + 1}"
+    def url(self) -> str:
+        """For clients, with TLS."""
+        return f"https://{self.address}:{self._ports.client}"
+
+    @property
+    def peer_url(self) -> str:
+        """For the other members."""
+        return f"https://{self.address}:{self._ports.peer}"
+
+    @property
+    def trusted(self) -> Path:
+        """The file of the CAs that it trusts."""
+        return self.folder / "etcd-ca.crt"
 
     def trust(self, *authorities: CertificateAuthority) -> None:
-        """Replace the file of the CAs that it trusts, for clients and peers."""
-        replace_file(self.folder / "ca.crt", b"".join(one.certificate_pem for one in authorities))
+        """Replace the file of the CAs that it trusts."""
+        self.trust_pem(b"".join(one.certificate_pem for one in authorities))
+
+    def trust_pem(self, bundle: bytes) -> None:
+        """The same, by PEM."""
+        replace_file(self.trusted, bundle)
 
     def present(self, authority: CertificateAuthority) -> None:
-        """Replace its certificate, for clients and peers, by a new one of that CA."""
-        certificate, key = authority.issue_peer(f"etcd-{self.name}", [HOST, "localhost"])
-        replace_file(self.folder / "leaf.key", key)
-        replace_file(self.folder / "leaf.crt", certificate)
+        """Replace its certificate by a new one of that CA."""
+        certificate, key = authority.issue_peer(self.name, ["localhost", self.name, self.address])
+        replace_file(self.folder / "etcd.key", key)
+        replace_file(self.folder / "etcd.crt", certificate)
 
-    def flags(self, cluster: str) -> list[str]:
+    def start(self, programs: Programs, binary: Path, members: Sequence[Member]) -> Program:
+        """Start it without waiting, as one of these."""
+        command = [*NO_SYNCS.command(binary), *as_arguments(self._flags(members))]
+        self.program = programs.start(self.name, command)
+        return self.program
+
+    def _flags(self, members: Sequence[Member]) -> dict[str, object]:
         """As kubeadm's manifest has them."""
-        leaf, key, ca = (self.folder / name for name in ("leaf.crt", "leaf.key", "ca.crt"))
-        client = f"https://{HOST}:{self.port}"
-        return [
-            f"--name={self.name}",
-            f"--data-dir={self.folder / 'data'}",
-            f"--listen-client-urls={client}",
-            f"--advertise-client-urls={client}",
-            f"--listen-peer-urls={self.peer}",
-            f"--initial-advertise-peer-urls={self.peer}",
-            f"--initial-cluster={cluster}",
-            *(f"--cert-file={leaf}", f"--key-file={key}", f"--trusted-ca-file={ca}", "--client-cert-auth"),
-            *(f"--peer-cert-file={leaf}", f"--peer-key-file={key}", f"--peer-trusted-ca-file={ca}"),
-            "--peer-client-cert-auth",
-        ]
+        files = {
+            "cert-file": self.folder / "etcd.crt",
+            "key-file": self.folder / "etcd.key",
+            "trusted-ca-file": self.trusted,
+        }
+        return {
+            "name": self.name,
+            "data-dir": self.folder / "data",
+            "listen-client-urls": self.url,
+            "advertise-client-urls": self.url,
+            "listen-peer-urls": self.peer_url,
+            "initial-advertise-peer-urls": self.peer_url,
+            "initial-cluster": ",".join(f"{one.name}={one.peer_url}" for one in members),
+            "listen-metrics-urls": f"http://{self.address}:{self._ports.metrics}",
+            "client-cert-auth": "true",
+            "peer-client-cert-auth": "true",
+            **files,
+            **{f"peer-{name}": file for name, file in files.items()},
+        }
+
+    def has_leader(self) -> bool:
+        """Whether it has one, by its own word. It says so without TLS."""
+        connection = http.client.HTTPConnection(self.address, self._ports.metrics, timeout=_CALL_SECONDS)
+        try:
+            connection.request("GET", "/health")
+            return bool(json.loads(connection.getresponse().read())["health"] == "true")
+        except (OSError, http.client.HTTPException, ValueError, KeyError):
+            return False
+        finally:
+            connection.close()
 
     def is_healthy(self, caller: Caller) -> bool:
         """Whether it answers that client, and reads through the quorum."""
@@ -121,11 +167,13 @@ class Member:
         trusted = b"".join(one.certificate_pem for one in caller.trusts).decode("ascii")
         context = ssl.create_default_context(cadata=trusted)
         certificate, key = caller.authority.issue_client("kube-apiserver-etcd-client", [])
-        pair = self._folder_of_clients / "client.pem"
+        pair = self.folder / "client.pem"
         pair.touch(mode=0o600)
         pair.write_bytes(certificate + key)
         context.load_cert_chain(pair)
-        connection = http.client.HTTPSConnection(HOST, self.port, timeout=_CALL_SECONDS, context=context)
+        connection = http.client.HTTPSConnection(
+            self.address, self._ports.client, timeout=_CALL_SECONDS, context=context
+        )
         try:
             yield connection
         finally:
@@ -136,23 +184,24 @@ class EtcdMembers(ClosedAtTheEnd):
     """A running cluster of three members; a context manager that stops it. All trust and present ``authority``."""
 
     def __init__(self, binary: Path, authority: CertificateAuthority) -> None:
-        self._command = NO_SYNCS.command(binary)
+        self._binary = binary
         self._programs = Programs("node-attestation-etcd-members-")
         with self._programs.closed_on_failure():
-            first = free_ports(2 * len(_NAMES))
-            self.members = tuple(
-                Member(name, first + 2 * position, self._programs.folder) for position, name in enumerate(_NAMES)
-            )
+            self.members = tuple(self._member(name, free_ports(3)) for name in _NAMES)
             for member in self.members:
                 member.trust(authority)
                 member.present(authority)
                 self.start(member)
             self.wait_healthy(Caller(authority, (authority,)))
 
+    def _member(self, name: str, first: int) -> Member:
+        folder = self._programs.folder / name
+        folder.mkdir()
+        return Member(f"etcd-{name}", HOST, Ports(first, first + 1, first + 2), folder)
+
     def start(self, member: Member) -> None:
         """Start it without waiting."""
-        cluster = ",".join(f"{one.name}={one.peer}" for one in self.members)
-        member.program = self._programs.start(f"etcd-{member.name}", [*self._command, *member.flags(cluster)])
+        member.start(self._programs, self._binary, self.members)
 
     def stop(self, member: Member) -> None:
         """Stop it."""
@@ -168,7 +217,7 @@ class EtcdMembers(ClosedAtTheEnd):
 
     def log(self, member: Member) -> str:
         """What it has written."""
-        return (self._programs.folder / f"etcd-{member.name}.log").read_text(errors="replace")
+        return (self._programs.folder / f"{member.name}.log").read_text(errors="replace")
 
     def close(self) -> None:
         """Stop all and remove the folder."""

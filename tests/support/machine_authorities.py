@@ -6,18 +6,15 @@ its own, and its API server talks to that member alone.
 
 from __future__ import annotations
 
-import http.client
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.api_servers import ApiServer, ReplicatedControlPlane, free_port_of, replace_file
 from tests.support.certificates import CertificateAuthority, private_key_pem, public_key_pem
-from tests.support.etcd import NO_SYNCS
+from tests.support.etcd_members import Member, Ports
 from tests.support.processes import Program
 
 ETCD: Final = "etcd"
@@ -48,40 +45,6 @@ def authority_of(pair: PairData) -> CertificateAuthority:
 
 
 @dataclass
-class Member:
-    """An etcd member on one Machine."""
-
-    name: str
-    address: str
-    folder: Path
-    client_port: int
-    peer_port: int
-    metrics_port: int
-    program: Program | None = None
-
-    @property
-    def url(self) -> str:
-        """For clients, with TLS."""
-        return f"https://{self.address}:{self.client_port}"
-
-    @property
-    def peer_url(self) -> str:
-        """For the other members."""
-        return f"https://{self.address}:{self.peer_port}"
-
-    def is_healthy(self) -> bool:
-        """It has a leader. It says so without TLS."""
-        connection = http.client.HTTPConnection(self.address, self.metrics_port, timeout=5)
-        try:
-            connection.request("GET", "/health")
-            return bool(json.loads(connection.getresponse().read())["health"] == "true")
-        except (OSError, http.client.HTTPException, ValueError, KeyError):
-            return False
-        finally:
-            connection.close()
-
-
-@dataclass
 class MachineAuthorities:
     """The files and etcd members of all Machines."""
 
@@ -97,17 +60,17 @@ class MachineAuthorities:
         ports: set[int] = set()
         while len(ports) < 3:
             ports.add(free_port_of(*addresses))
-        client, peer, metrics = ports
+        own = Ports(*ports)
         for address, name in zip(addresses, names, strict=False):
             folder = control_plane.folder / f"machine-{name}"
             folder.mkdir()
-            self.members.append(Member(f"etcd-{name}", address, folder, client, peer, metrics))
+            self.members.append(Member(f"etcd-{name}", address, own, folder))
         for member in self.members:
             self._write(member, self.pairs)
             self._launch(member)
         for member in self.members:
             assert member.program is not None
-            member.program.wait_ready(member.is_healthy)
+            member.program.wait_ready(member.has_leader)
 
     def member_of(self, server: ApiServer) -> Member:
         """On the same Machine."""
@@ -120,7 +83,7 @@ class MachineAuthorities:
         assert member.program is not None
         self._control_plane.stop_program(member.program)
         self._write(member, pairs)
-        self._launch(member).wait_ready(member.is_healthy)
+        self._launch(member).wait_ready(member.has_leader)
 
     def flags_of(self, address: str) -> dict[str, object]:
         """Flags of the API server at that address, as kubeadm sets them."""
@@ -128,7 +91,7 @@ class MachineAuthorities:
         folder = member.folder
         return {
             "etcd-servers": member.url,
-            "etcd-cafile": folder / "etcd-ca.crt",
+            "etcd-cafile": member.trusted,
             "etcd-certfile": folder / "apiserver-etcd-client.crt",
             "etcd-keyfile": folder / "apiserver-etcd-client.key",
             "requestheader-client-ca-file": folder / "front-proxy-ca.crt",
@@ -144,15 +107,14 @@ class MachineAuthorities:
 
     def _write(self, member: Member, pairs: Mapping[str, PairData]) -> None:
         etcd, proxy = authority_of(pairs[ETCD]), authority_of(pairs[PROXY])
-        names = ["localhost", member.name, member.address]
+        member.trust_pem(pairs[ETCD]["tls.crt"])
+        member.present(etcd)
         files = {
-            "etcd-ca.crt": pairs[ETCD]["tls.crt"],
             "front-proxy-ca.crt": pairs[PROXY]["tls.crt"],
             "sa.pub": pairs[SERVICE_ACCOUNT]["tls.crt"],
             "sa.key": pairs[SERVICE_ACCOUNT]["tls.key"],
         }
         for name, (certificate, key) in {
-            "etcd": etcd.issue_peer(member.name, names),
             "apiserver-etcd-client": etcd.issue_client("kube-apiserver-etcd-client", ["system:masters"]),
             "front-proxy-client": proxy.issue_client(_PROXY_USER, []),
         }.items():
@@ -162,22 +124,4 @@ class MachineAuthorities:
 
     def _launch(self, member: Member) -> Program:
         assert self._control_plane is not None
-        folder = member.folder
-        certificates = {"cert-file": "etcd.crt", "key-file": "etcd.key", "trusted-ca-file": "etcd-ca.crt"}
-        flags = {
-            "name": member.name,
-            "data-dir": folder / "data",
-            "listen-client-urls": member.url,
-            "advertise-client-urls": member.url,
-            "listen-peer-urls": member.peer_url,
-            "initial-advertise-peer-urls": member.peer_url,
-            "initial-cluster": ",".join(f"{one.name}={one.peer_url}" for one in self.members),
-            "listen-metrics-urls": f"http://{member.address}:{member.metrics_port}",
-            "client-cert-auth": "true",
-            "peer-client-cert-auth": "true",
-            **{name: folder / file for name, file in certificates.items()},
-            **{f"peer-{name}": folder / file for name, file in certificates.items()},
-        }
-        command = [*NO_SYNCS.command(self._control_plane.binaries.etcd), *(f"--{k}={v}" for k, v in flags.items())]
-        member.program = self._control_plane.programs.start(member.name, command)
-        return member.program
+        return member.start(self._control_plane.programs, self._control_plane.binaries.etcd, self.members)

@@ -19,6 +19,7 @@ from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODE_ATT
 from signer.rotation.admission_policy import (
     COMPLETE_TOO_EARLY,
     NO_WAY_BACK,
+    NODE_CLIENT_TOO_EARLY,
     NOT_ALLOWED,
     NOTHING_TO_ABANDON,
     NOTHING_TO_RETRY,
@@ -133,6 +134,15 @@ CASES: Final = (
     Case("abandon-after-the-end", _asks("abandon-ca-rotation"), NOTHING_TO_ABANDON, phase="Abandoned"),
     Case("abandon-by-editor", _asks("abandon-ca-rotation"), NOT_ALLOWED, EDITOR, phase="Completing"),
     Case("start-after-an-abandonment", _asks("start-ca-rotation"), phase="Abandoned"),
+    Case("node-client", _asks("rotate-node-client-authority")),
+    Case("node-client-after-the-end", _asks("rotate-node-client-authority"), phase="Completed"),
+    Case(
+        "node-client-while-preparing",
+        _asks("rotate-node-client-authority"),
+        NODE_CLIENT_TOO_EARLY,
+        phase="Preparing",
+    ),
+    Case("node-client-by-editor", _asks("rotate-node-client-authority"), NOT_ALLOWED, EDITOR),
     Case("unknown", _asks("rotate-everything"), UNKNOWN_OPERATION),
     Case("empty", _asks(""), UNKNOWN_OPERATION),
     Case("unknown-by-editor", _asks("Start-CA-Rotation"), UNKNOWN_OPERATION, EDITOR),

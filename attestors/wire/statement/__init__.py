@@ -8,6 +8,7 @@ kind                   says                                           the node r
 =====================  =============================================  ===========================================
 ``ClusterTrust``       which CAs the node must trust                  in a ConfigMap of the workload cluster
 ``ControllerKeys``     which keys of the controller the node pins     behind its certificate, in the same text
+``ClientRenewal``      that certificates by a CA are to be renewed    in another key of the same ConfigMap
 =====================  =============================================  ===========================================
 
 The rule is that of TUF's root metadata (The Update Framework, section 5.3): what the node trusts now must have signed
@@ -16,6 +17,7 @@ what it will trust next, and so must what it will trust next.
 
 from __future__ import annotations
 
+from attestors.wire.statement.client_renewal import MAXIMUM_SPREAD_SECONDS, ClientRenewal
 from attestors.wire.statement.cluster_trust import MAXIMUM_SHARE, ClusterTrust, node_digest
 from attestors.wire.statement.controller_keys import ControllerPublicKeys
 from attestors.wire.statement.envelope import (
@@ -41,6 +43,7 @@ from attestors.wire.statement.verification import (
     AcceptedTrust,
     NotPinned,
     PinnedController,
+    accept_client_renewal,
     accept_controller_keys,
     accept_trust,
     authorities_in,
@@ -48,8 +51,10 @@ from attestors.wire.statement.verification import (
 
 __all__ = [
     "MAXIMUM_SHARE",
+    "MAXIMUM_SPREAD_SECONDS",
     "MAXIMUM_STATEMENT_BYTES",
     "AcceptedTrust",
+    "ClientRenewal",
     "ClusterIdentity",
     "ClusterTrust",
     "ControllerPublicKeys",
@@ -64,6 +69,7 @@ __all__ = [
     "StatementReason",
     "StatementRefused",
     "UnsupportedStatement",
+    "accept_client_renewal",
     "accept_controller_keys",
     "accept_trust",
     "as_explanatory_text",

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from attestors.wire.binding import CACertHash, InvalidCACertHash
+from attestors.wire.statement.client_renewal import ClientRenewal
 from attestors.wire.statement.cluster_trust import ClusterTrust
 from attestors.wire.statement.controller_keys import ControllerPublicKeys
 from attestors.wire.statement.errors import MalformedStatement, UnsupportedStatement
@@ -55,17 +56,20 @@ class Kind(enum.Enum):
 
     CLUSTER_TRUST = "ClusterTrust"
     CONTROLLER_KEYS = "ControllerKeys"
+    CLIENT_RENEWAL = "ClientRenewal"
 
 
-Payload: TypeAlias = ClusterTrust | ControllerPublicKeys
+Payload: TypeAlias = ClusterTrust | ControllerPublicKeys | ClientRenewal
 
 _KINDS: Final[Mapping[type[Payload], Kind]] = {
     ClusterTrust: Kind.CLUSTER_TRUST,
     ControllerPublicKeys: Kind.CONTROLLER_KEYS,
+    ClientRenewal: Kind.CLIENT_RENEWAL,
 }
 _PARSERS: Final[Mapping[Kind, Callable[[dict[str, Any]], Payload]]] = {
     Kind.CLUSTER_TRUST: ClusterTrust.parse,
     Kind.CONTROLLER_KEYS: ControllerPublicKeys.parse,
+    Kind.CLIENT_RENEWAL: ClientRenewal.parse,
 }
 
 

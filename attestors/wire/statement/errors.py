@@ -31,6 +31,8 @@ class StatementReason(enum.StrEnum):
     """A CA in the bundle that the node does not trust yet has not signed."""
     NOT_SIGNED_BY_CONTROLLER = "NotSignedByController"
     """No controller key that the node pinned has signed."""
+    NOT_PINNED = "NotPinned"
+    """The node has pinned no controller key, and the kind counts only with one."""
     NOT_SIGNED_BY_NEW_CONTROLLER_KEY = "NotSignedByNewControllerKey"
     """A controller key that the statement lists has not signed."""
 

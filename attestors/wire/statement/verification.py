@@ -13,6 +13,9 @@ A statement about the controller's keys counts if rules 1 and 3 hold and each li
 pinned keys or the Cluster's UID, a pinned key must have signed too. The CA's signature prevents the owner of the
 workload cluster's API from planting keys at a node that has none.
 
+A statement about renewals counts if rules 1, 3 and 5 hold, and the node has pinned a key: it makes every node of a
+cluster ask for a certificate.
+
 Signatures of other keys are ignored. A signature of a key that matters must verify.
 """
 
@@ -26,6 +29,7 @@ from cryptography.exceptions import InvalidSignature
 
 from attestors.wire import pem
 from attestors.wire.statement.authorities import Authority, BadAuthority, parse_authority, parse_bundle
+from attestors.wire.statement.client_renewal import ClientRenewal
 from attestors.wire.statement.cluster_trust import ClusterTrust
 from attestors.wire.statement.controller_keys import ControllerPublicKeys
 from attestors.wire.statement.envelope import ClusterIdentity, SignedStatement, Statement, signed_input
@@ -139,6 +143,28 @@ def accept_controller_keys(
     if isinstance(pin, PinnedController):
         _require_controller_signature(signed, pin.keys)
     return PinnedController(statement.cluster, statement.payload, statement.sequence)
+
+
+def accept_client_renewal(
+    signed: SignedStatement, *, trusted: tuple[Authority, ...], pin: Pin, last_sequence: int, now: int
+) -> ClientRenewal:
+    """The renewal that a statement asks of this node; the arguments are as for :func:`accept_trust`.
+
+    Raises:
+        StatementRefused: a rule does not hold.
+    """
+    statement = signed.statement
+    if not isinstance(statement.payload, ClientRenewal):
+        raise StatementRefused(_Reason.WRONG_KIND, f"it is of kind {statement.kind.value}")
+    if not isinstance(pin, PinnedController):
+        raise StatementRefused(_Reason.NOT_PINNED, "this node has pinned no controller key")
+    if statement.cluster != pin.cluster:
+        raise StatementRefused(_Reason.WRONG_CLUSTER, "it is about another cluster than this node's")
+    _require_newer(statement, last_sequence)
+    _require_valid(statement, now)
+    _require_trusted_signature(signed, trusted, now)
+    _require_controller_signature(signed, pin.keys)
+    return statement.payload
 
 
 def bundle_text(accepted: AcceptedTrust) -> str:

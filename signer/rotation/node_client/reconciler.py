@@ -1,7 +1,8 @@
 """Makes, publishes and proves the node-client authority of one workload cluster while it is connected.
 
-It needs no order: nothing that it does can lock anybody out. It adds a CA to what API servers are told to trust, and
-has it sign once all of them do. It takes nothing away.
+Without an order, nothing that it does can lock anybody out: it adds a CA to what API servers are told to trust, and has
+it sign once all of them do. A person orders another authority in its place. Then it takes the former one away, once no
+node has a certificate of it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from datetime import datetime
 from random import Random
 from typing import Final, Protocol
 
+from attestors.wire.statement import ClusterIdentity, MalformedStatement
 from signer.authority import (
     AuthorityError,
     CertificateAuthority,
@@ -28,38 +30,71 @@ from signer.configuration import RotationSettings
 from signer.kube.backoff import Backoff
 from signer.kube.calls import Create, Get, Replace
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import SECRETS
 from signer.model.authority_suffixes import KUBEADM_CONTROL_PLANE, NODE_CLIENT_CA, ONE_AUTHORITY, suffixes_for
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import ConditionType, PolicyCondition
-from signer.model.decision import Deferred, printable
+from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS, Deferred, printable
 from signer.model.fields import mapping_of
 from signer.model.policy import NodeClientAuthority, Policy
-from signer.rotation.authorities import AuthorityKind, new_rotation_id
+from signer.model.seal import ControllerKeys
+from signer.rotation.authorities import AuthorityKind, AuthorityReference, new_rotation_id
 from signer.rotation.bundles import UnreadableBundle, bundle_of, digest_of, read_bundle, reference_of
-from signer.rotation.facts import Absent, Bundle, HeldPair, NotObserved, ServersFacts, Unusable
+from signer.rotation.facts import (
+    Absent,
+    AuthenticationFacts,
+    Bundle,
+    HeldPair,
+    NotObserved,
+    ServersFacts,
+    Unusable,
+)
 from signer.rotation.management import CLIENT_CA, LINK, SERVER_CA
+from signer.rotation.node_client.former import (
+    FORMER_SUFFIX,
+    Former,
+    ReadFormer,
+    Retired,
+    Retiring,
+    former_manifest,
+    read_former,
+    with_key,
+    without_key,
+)
+from signer.rotation.node_client.orders import CarriedOut, KeepFormer, SkipNodes, carry_out
 from signer.rotation.node_client.plan import (
+    NOT_YET,
     Ask,
+    AskFormer,
     DoNotSign,
+    ForgetFormer,
+    FormerNodes,
     MakeAuthority,
+    MakeSuccessor,
     Move,
     NodeClientFacts,
     NotAsked,
     NotWanted,
+    Prune,
     Publish,
     Reason,
     SealAuthority,
+    SealFormer,
     Sign,
+    Stage,
+    Unpublish,
     Wanted,
+    Write,
+    every_server_refuses,
     next_move,
 )
+from signer.rotation.node_client.shown import NODE_CLIENT_CONDITION, retiring_text
 from signer.rotation.node_client.signing import NodeClientSigning
 from signer.rotation.observer import AskServers, attested_nodes, servers_facts
-from signer.rotation.operations import NeverRotated
+from signer.rotation.operations import NeverRotated, Order
 from signer.rotation.phases import Phase
-from signer.rotation.proofs import NotKnown, named
+from signer.rotation.proofs import AGAIN, NotKnown, Proven, named
 from signer.rotation.rotations import Known, Verified
 from signer.rotation.secrets import (
     ABSENT,
@@ -78,6 +113,9 @@ from signer.rotation.secrets import (
 )
 from signer.rotation.servers.identity import expected_servers
 from signer.rotation.servers.observing import NoServersExpected, TwoAuthorities
+from signer.rotation.statements import NotPublished, RenewalFacts, SequenceTooLow, publish_renewal
+from signer.rotation.statements.readers import ensure_readers
+from signer.rotation.workload import AUTHENTICATION, pruned, read_authentication
 from signer.store.caches import Caches
 
 _LOG = logging.getLogger(__name__)
@@ -88,7 +126,7 @@ PROVEN_SECONDS: Final = 300.0
 WAITING: Final = Backoff(base_seconds=5.0, maximum_seconds=PROVEN_SECONDS, jitter=0.2)
 CHANGED_SECONDS: Final = 0.5
 """After a write that another one came before."""
-NODE_CLIENT_SIGNS: Final = ConditionType("NodeClientAuthoritySigns", lambda policy: False)
+NODE_CLIENT_SIGNS: Final = ConditionType(NODE_CLIENT_CONDITION, lambda policy: False)
 """It never counts toward Ready: while it is False, nodes get certificates of the cluster's CA."""
 
 
@@ -99,9 +137,33 @@ class ManagementCalls(Get, Create, Replace, Protocol):
 @dataclass(frozen=True, slots=True)
 class _Secrets:
     own: ReadSecret
+    former: ReadFormer
     cluster: ReadSecret
     trust: Bundle | Absent | Unusable
     trust_object: JsonObject
+
+    @property
+    def former_pair(self) -> Pair:
+        """The plan makes no move that needs it without one."""
+        assert not isinstance(self.former.pair, NoPair)
+        return self.former.pair
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedFormer:
+    """What one pass has shown of the former authority."""
+
+    servers: ServersFacts | NotObserved
+    authentication: AuthenticationFacts | NotObserved
+    authentication_object: JsonObject
+
+
+class Tell(Protocol):
+    """Records an Event on the policy."""
+
+    def __call__(self, kind: str, reason: str, message: str) -> None:
+        """``kind`` is Normal or Warning."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +186,7 @@ class NodeClientReconciler:
         signing: NodeClientSigning,
         ask_servers: AskServers,
         settings: RotationSettings,
+        tell: Tell,
         changed: Callable[[], None],
         now: Callable[[], datetime],
         random: Random,
@@ -136,6 +199,7 @@ class NodeClientReconciler:
         self._signing = signing
         self._ask_servers = ask_servers
         self._settings = settings
+        self._tell = tell
         self._changed = changed
         self._now = now
         self._random = random
@@ -143,17 +207,21 @@ class NodeClientReconciler:
         self._waits = 0
         self._last: Move | _NothingToShow = _NothingToShow()
         self._users: tuple[str, ...] = ()
+        self._former: Former = Absent()
+        self._former_users: tuple[str, ...] = ()
+        self._refused_since: datetime | NotObserved = NOT_YET
+        self._absent_since: datetime | NotObserved = NOT_YET
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
         """For the policy's status."""
         match self._last:
-            case Sign(_, message):
-                return (PolicyCondition(NODE_CLIENT_SIGNS, True, "Signing", printable(message)),)
+            case Sign(_, message, stage):
+                return (PolicyCondition(NODE_CLIENT_SIGNS, True, stage.value, self._message(message)),)
             case DoNotSign(reason, proof):
                 met = None if isinstance(proof, NotKnown) else False
                 message = f"the cluster's CA signs the nodes' client certificates: {proof.message}{self._still_used()}"
-                return (PolicyCondition(NODE_CLIENT_SIGNS, met, reason.value, printable(message)),)
+                return (PolicyCondition(NODE_CLIENT_SIGNS, met, reason.value, self._message(message)),)
             case _:
                 return ()
 
@@ -161,6 +229,11 @@ class NodeClientReconciler:
         if not self._users:
             return "; no node has a certificate of the node-client authority"
         return f"; nodes with a certificate of the node-client authority: {named(self._users)}"
+
+    def _message(self, text: str) -> str:
+        """With what is said of the former authority, however many members ``text`` names."""
+        end = retiring_text(self._former, len(self._former_users))
+        return printable(text)[: MAXIMUM_MESSAGE_CHARACTERS - len(end)] + end
 
     @property
     def users(self) -> tuple[str, ...] | Absent:
@@ -226,7 +299,35 @@ class NodeClientReconciler:
         if isinstance(wanted, NotWanted) and isinstance(secrets.own.held, Absent) and not self._is_chosen():
             self._last = _NothingToShow()
             return IDLE_SECONDS
-        facts = NodeClientFacts(
+        facts = self._facts(wanted, secrets)
+        asked = _AskedFormer(NOT_YET, NOT_YET, {})
+        move = next_move(facts)
+        if isinstance(move, Ask):
+            facts = replace(facts, servers=await self._servers(client, secrets.cluster, secrets.own.pair))
+            move = next_move(facts)
+        if isinstance(move, AskFormer):
+            asked = await self._ask_former(client, secrets)
+            facts = self._with_former(facts, asked)
+            move = next_move(facts)
+        else:
+            self._refused_since = self._absent_since = NOT_YET
+        assert not isinstance(move, Ask | AskFormer)
+        self._former, self._former_users = secrets.former.former, facts.former_nodes.users
+        self._users = self._nodes_with_certificate_of(secrets.own)
+        match move:
+            case Sign(authority, _, stage):
+                return await self._sign(move, authority, stage, cluster, secrets, client)
+            case DoNotSign(reason, _):
+                self._signing.stop(self._key)
+                self._last = move
+                return IDLE_SECONDS if reason in _UNTIL_WOKEN else self._waiting()
+            case _:
+                await self._write(move, cluster, secrets, client, asked)
+                return 0.0
+
+    def _facts(self, wanted: Wanted | NotWanted, secrets: _Secrets) -> NodeClientFacts:
+        former = secrets.former.former
+        return NodeClientFacts(
             now=self._now(),
             wanted=wanted,
             own=secrets.own.held,
@@ -235,38 +336,65 @@ class NodeClientReconciler:
             trust=secrets.trust,
             servers=NotAsked(),
             signs=self._signing.of(self._key),
+            former=former,
+            former_sealed_with=secrets.former.sealed_with,
+            former_nodes=self._nodes_of_former(former) if isinstance(former, Retiring) else FormerNodes(),
         )
-        move = next_move(facts)
-        if isinstance(move, Ask):
-            move = next_move(replace(facts, servers=await self._servers(client, secrets)))
-            assert not isinstance(move, Ask)
-        self._users = self._nodes_with_certificate_of(secrets.own)
-        return await self._make(move, cluster, secrets)
 
-    async def _make(self, move: Move, cluster: ClusterView, secrets: _Secrets) -> float:
+    async def _sign(
+        self,
+        move: Sign,
+        authority: AuthorityReference,
+        stage: Stage,
+        cluster: ClusterView,
+        secrets: _Secrets,
+        client: Client,
+    ) -> float:
+        begins = self._signing.of(self._key) != authority
+        if begins:
+            _LOG.info(
+                "the node-client authority signs",
+                extra={"cluster": str(self._key), "caCertHash": authority.public_key_hash},
+            )
+        self._signing.sign(self._key, authority)
+        if not isinstance(self._last, Sign) or self._last.stage is not stage:
+            self._waits = 0
+        self._last = move
+        if not isinstance(secrets.former.former, Retiring):
+            return PROVEN_SECONDS
+        if stage is Stage.NODES_RENEW:
+            await self._tell_nodes(cluster, secrets, client)
+        if begins:
+            return 0.0
+        pause = self._waiting()
+        return pause if isinstance(self._refused_since, NotObserved) else min(pause, AGAIN.total_seconds() + 1)
+
+    async def _write(
+        self, move: Write, cluster: ClusterView, secrets: _Secrets, client: Client, asked: _AskedFormer
+    ) -> None:
         match move:
             case MakeAuthority():
                 await self._create(cluster, secrets.cluster)
-                return 0.0
             case SealAuthority():
                 await self._seal(secrets.own)
-                return 0.0
-            case Publish():
-                await self._publish(cluster, secrets)
-                return 0.0
-            case Sign(authority, _):
-                if self._signing.of(self._key) != authority:
-                    _LOG.info(
-                        "the node-client authority signs",
-                        extra={"cluster": str(self._key), "caCertHash": authority.public_key_hash},
-                    )
-                self._signing.sign(self._key, authority)
-                self._last, self._waits = move, 0
-                return PROVEN_SECONDS
-            case DoNotSign(reason, _):
-                self._signing.stop(self._key)
-                self._last = move
-                return IDLE_SECONDS if reason in _UNTIL_WOKEN else self._waiting()
+            case SealFormer():
+                former = secrets.former.former
+                assert isinstance(former, Retiring | Retired)
+                await self._put_former(former, decoded(secrets.former.manifest), cluster, secrets)
+            case MakeSuccessor():
+                self._signing.stop(self._key)  # the Secret is about to hold another one
+                await self._replace_own(cluster, secrets)
+            case Publish(with_former):
+                await self._publish(cluster, secrets, with_former=with_former)
+            case Unpublish():
+                await self._unpublish(secrets)
+            case Prune():
+                former = secrets.former.former
+                assert isinstance(former, Retiring)
+                await client.replace(AUTHENTICATION, pruned(asked.authentication_object, {former.authority.digest}))
+                self._log("the former node-client authority is pruned from extension-apiserver-authentication", secrets)
+            case ForgetFormer():
+                await self._forget(cluster, secrets)
 
     # What the policy and the operator want
 
@@ -309,9 +437,11 @@ class NodeClientReconciler:
 
     async def _read(self) -> _Secrets:
         keys = self._caches.authentic.keys()
-        own, cluster, trust = [await self._get(suffix) for suffix in (NODE_CLIENT_CA, AuthorityKind.CLUSTER, "trust")]
+        suffixes = (NODE_CLIENT_CA, FORMER_SUFFIX, AuthorityKind.CLUSTER, "trust")
+        own, former, cluster, trust = [await self._get(suffix) for suffix in suffixes]
         return _Secrets(
             read_kept_pair(AuthorityKind.CLUSTER, own, keys) if own else ABSENT,
+            read_former(former, keys),
             read_secret(AuthorityKind.CLUSTER, cluster) if cluster else ABSENT,
             _client_authorities(trust),
             trust,
@@ -324,17 +454,42 @@ class NodeClientReconciler:
         except NotFound:
             return {}
 
-    async def _servers(self, client: Client, secrets: _Secrets) -> ServersFacts | NotObserved:
+    async def _servers(self, client: Client, cluster: ReadSecret, other: Pair | NoPair) -> ServersFacts | NotObserved:
         machines = tuple(self._caches.machines_of(self._key))
         try:
-            both = TwoAuthorities(*[await asyncio.to_thread(self._load, one) for one in (secrets.cluster, secrets.own)])
+            both = TwoAuthorities(*[await asyncio.to_thread(self._load, one) for one in (cluster.pair, other)])
             found = await self._ask_servers(client.server, expected_servers(machines), both)
         except (NoServersExpected, CertificateAuthorityUnavailable) as error:
             return NotObserved(printable(str(error)))
         return servers_facts(found, self._now())
 
-    def _load(self, read: ReadSecret) -> CertificateAuthority:
-        pair = _pair_of(read)
+    async def _ask_former(self, client: Client, secrets: _Secrets) -> _AskedFormer:
+        servers = await self._servers(client, secrets.cluster, secrets.former.pair)
+        authentication, found = await read_authentication(client)
+        return _AskedFormer(servers, authentication, found)
+
+    def _with_former(self, facts: NodeClientFacts, asked: _AskedFormer) -> NodeClientFacts:
+        """The facts with what this pass has shown, and since when it was so."""
+        assert isinstance(facts.former, Retiring)
+        refused = isinstance(every_server_refuses(asked.servers), Proven)
+        absent = (
+            isinstance(asked.authentication, AuthenticationFacts)
+            and facts.former.authority.digest not in asked.authentication.client
+        )
+        now = self._now()
+        self._refused_since = _since(self._refused_since, now) if refused else NOT_YET
+        self._absent_since = _since(self._absent_since, now) if absent else NOT_YET
+        return replace(
+            facts,
+            now=now,
+            former_servers=asked.servers,
+            refused_since=self._refused_since,
+            authentication=asked.authentication,
+            absent_since=self._absent_since,
+        )
+
+    def _load(self, pair: Pair | NoPair) -> CertificateAuthority:
+        assert not isinstance(pair, NoPair)
         return load_certificate_authority({CERTIFICATE_KEY: pair.certificate, PRIVATE_KEY: pair.key}, now=self._now())
 
     def _nodes_with_certificate_of(self, own: ReadSecret) -> tuple[str, ...]:
@@ -342,6 +497,53 @@ class NodeClientReconciler:
             return ()
         nodes = attested_nodes(self._caches, self._key, tuple(self._caches.machines_of(self._key)))
         return tuple(one.node for one in nodes.attested if one.client == own.held.signs.public_key_hash)
+
+    def _nodes_of_former(self, former: Retiring) -> FormerNodes:
+        nodes = attested_nodes(self._caches, self._key, tuple(self._caches.machines_of(self._key)))
+        users = tuple(one.node for one in nodes.attested if one.client == former.authority.public_key_hash)
+        unknown = (one.node for one in nodes.attested if not one.is_all and one.node not in users)
+        return FormerNodes(users, (*unknown, *nodes.unattested))
+
+    # Orders
+
+    async def carry_out(self, order: Order) -> None:
+        """Implements :class:`~signer.rotation.reconciler.NodeClientOrders`.
+
+        Raises:
+            OperationRejected: it is not possible now; the message says why.
+            ApiError: the management cluster cannot be asked, or the write failed.
+            Deferred: the controller key is not available, or the caches are out of touch.
+        """
+        self._caches.require_in_touch()
+        cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
+        wanted = NotWanted(Reason.NOT_CHOSEN, "there is no Cluster") if cluster is None else self._wants(cluster)
+        secrets = await self._read()
+        outcome = carry_out(order, self._facts(wanted, secrets))
+        if isinstance(outcome, CarriedOut):
+            return
+        assert cluster is not None
+        former = outcome.former
+        match outcome:
+            case KeepFormer():
+                self._signing.stop(self._key)
+                await self._put_former(former, with_key(_pair_of(secrets.own)), cluster, secrets)
+                message = f"node-client authority {former.authority.public_key_hash} is replaced by another one"
+                self._tell("Normal", "NodeClientAuthorityReplaced", message)
+                self._last = DoNotSign(Reason.NOT_PROVEN, NotKnown("another authority is made in its place"))
+            case SkipNodes():
+                await self._put_former(former, with_key(secrets.former_pair), cluster, secrets)
+                users = self._nodes_of_former(former)
+                message = (
+                    "API servers are to refuse the former node-client authority although these nodes may have nothing "
+                    f"else: {named((*users.users, *users.unknown)) or 'none'}"
+                )
+                self._tell("Warning", "NodesSkipped", message)
+                _LOG.warning(
+                    "nodes are not waited for", extra={"cluster": str(self._key), "detail": printable(message)}
+                )
+        self._former, self._former_users = former, self._nodes_of_former(former).users
+        self._changed()  # whoever ordered it waits for that
+        self.wake()
 
     # Writes
 
@@ -360,20 +562,108 @@ class NodeClientReconciler:
         path = SECRETS.object(f"{self._key.name}-{NODE_CLIENT_CA}", self._key.namespace)
         await self._management.replace(path, sealed)
 
-    async def _publish(self, cluster: ClusterView, secrets: _Secrets) -> None:
+    async def _tell_nodes(self, cluster: ClusterView, secrets: _Secrets, client: Client) -> None:
+        """Have agents renew certificates of the former authority at once. A failure holds nothing but the nodes."""
+        former = secrets.former.former
+        assert isinstance(former, Retiring)
+        try:
+            facts = RenewalFacts(
+                cluster=ClusterIdentity(namespace=self._key.namespace, name=self._key.name, uid=cluster.uid),
+                authority=certificate_in(secrets.former_pair),
+                sequence=int(former.retirement.since.timestamp()),
+                signer=await asyncio.to_thread(self._load, secrets.cluster.pair),
+                nodes=len(self._former_users),
+            )
+            await self._ensure_readers(client)
+            keys = self._caches.authentic.statement_keys()
+            published = await publish_renewal(client, facts, keys, self._now())
+        except (ApiError, NotPublished, SequenceTooLow, MalformedStatement, AuthorityError) as error:
+            _LOG.warning(
+                "nodes are not told to renew their client certificates",
+                extra={"cluster": str(self._key), "error": printable(str(error))},
+            )
+            return
+        if published.written:
+            self._log("nodes with certificates of the former node-client authority are told to renew them", secrets)
+
+    async def _ensure_readers(self, client: Client) -> None:
+        """As for a rotation: the manifest with its own grants has this one."""
+        with contextlib.suppress(Forbidden):
+            await ensure_readers(client)
+
+    async def _replace_own(self, cluster: ClusterView, secrets: _Secrets) -> None:
+        """At exactly the version that was read, whose pair is in the former's Secret."""
+        pair = await asyncio.to_thread(_new_pair, certificate_in(_pair_of(secrets.cluster)), self._now())
+        name, version = f"{self._key.name}-{NODE_CLIENT_CA}", self._caches.version.clusters.api_version
+        fresh = pair_manifest(name, pair, cluster, version, self._caches.authentic.keys())
+        replaced = sealed_anew({**secrets.own.manifest, "data": fresh["data"]}, pair.reference, self._keys())
+        await self._management.replace(SECRETS.object(name, self._key.namespace), replaced)
+        _LOG.info(
+            "made another node-client authority",
+            extra={"cluster": str(self._key), "caCertHash": pair.reference.public_key_hash},
+        )
+
+    async def _put_former(
+        self, former: Retiring | Retired, data: Mapping[str, bytes], cluster: ClusterView, secrets: _Secrets
+    ) -> None:
+        before = secrets.former.manifest
+        version = self._caches.version.clusters.api_version
+        manifest = former_manifest(before, former, data, cluster, version, self._keys())
+        if before:
+            path = SECRETS.object(f"{self._key.name}-{FORMER_SUFFIX}", self._key.namespace)
+            await self._management.replace(path, manifest)
+        else:
+            await self._management.create(SECRETS.collection(self._key.namespace), manifest)
+
+    async def _forget(self, cluster: ClusterView, secrets: _Secrets) -> None:
+        """Delete the key. The certificate stays, so that the authority cannot come back unnoticed."""
+        former = secrets.former.former
+        assert isinstance(former, Retiring)
+        retired = Retired(former.authority, former.retirement)
+        await self._put_former(retired, without_key(secrets.former_pair), cluster, secrets)
+        message = (
+            f"node-client authority {former.authority.public_key_hash} is replaced: every API server refuses it, and "
+            "its key is deleted"
+        )
+        self._tell("Normal", "NodeClientAuthorityForgotten", message)
+        self._log("the former node-client authority is refused everywhere, and its key is deleted", secrets)
+
+    def _log(self, message: str, secrets: _Secrets) -> None:
+        former = secrets.former.former
+        assert isinstance(former, Retiring | Retired)
+        _LOG.info(message, extra={"cluster": str(self._key), "caCertHash": former.authority.public_key_hash})
+
+    def _keys(self) -> ControllerKeys:
+        return self._caches.authentic.keys()
+
+    async def _publish(self, cluster: ClusterView, secrets: _Secrets, *, with_former: bool) -> None:
         """Add what is missing; what a person put there stays."""
         cluster_ca, own = certificate_in(_pair_of(secrets.cluster)).der, certificate_in(_pair_of(secrets.own)).der
+        clients = [cluster_ca, own]
+        if with_former:
+            clients.append(certificate_in(secrets.former_pair).der)
         before = secrets.trust_object
         if not before:
-            only = bundle_of(cluster_ca)
-            data = {CLIENT_CA: only + bundle_of(own), SERVER_CA: only, LINK: b""}
+            data = {CLIENT_CA: bundle_of(*clients), SERVER_CA: bundle_of(cluster_ca), LINK: b""}
             manifest = published_manifest("trust", cluster, self._caches.version.clusters.api_version, data)
             await self._management.create(SECRETS.collection(self._key.namespace), manifest)
             return
         found = read_bundle(decoded(before).get(CLIENT_CA, b""))
         assert not isinstance(found, UnreadableBundle)
-        missing = [one for one in (cluster_ca, own) if one not in found]
-        value = base64.b64encode(bundle_of(*found, *missing)).decode("ascii")
+        await self._put_client_authorities(before, (*found, *(one for one in clients if one not in found)))
+
+    async def _unpublish(self, secrets: _Secrets) -> None:
+        """Remove the former authority; what else is there stays."""
+        before, former = secrets.trust_object, secrets.former.former
+        found = read_bundle(decoded(before).get(CLIENT_CA, b""))
+        assert not isinstance(found, UnreadableBundle)
+        assert isinstance(former, Retiring | Retired)
+        left = tuple(one for one in found if digest_of(one) != former.authority.digest)
+        await self._put_client_authorities(before, left)
+        self._log("the former node-client authority is published no longer", secrets)
+
+    async def _put_client_authorities(self, before: JsonObject, certificates: tuple[bytes, ...]) -> None:
+        value = base64.b64encode(bundle_of(*certificates)).decode("ascii")
         path = SECRETS.object(f"{self._key.name}-trust", self._key.namespace)
         await self._management.replace(path, {**before, "data": {**mapping_of(before, "data"), CLIENT_CA: value}})
 
@@ -382,6 +672,11 @@ _UNTIL_WOKEN: Final = frozenset(
     {Reason.NOT_CHOSEN, Reason.NOT_ALLOWED, Reason.NOT_SUPPORTED, Reason.ROTATION_UNDER_WAY, Reason.PAUSED}
 )
 """Their end wakes the reconciler."""
+
+
+def _since(before: datetime | NotObserved, now: datetime) -> datetime:
+    """The first of the passes in a row."""
+    return now if isinstance(before, NotObserved) else before
 
 
 def _client_authorities(trust: Mapping[str, object]) -> Bundle | Absent | Unusable:

@@ -21,7 +21,7 @@ from signer.kube.errors import Unreachable
 from signer.kube.http.tls_transport import TlsTransport
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.tls import TlsMaterialRefused, client_context
-from signer.rotation.servers.observation import Acceptance, Accepted, NotKnown, Refused
+from signer.rotation.servers.observation import Acceptance, Accepted, Answer, NotKnown, Refused
 
 TRY_SECONDS: Final = 10.0
 """For one connection with its request."""
@@ -32,7 +32,7 @@ class Answered:
     """The server has presented ``chain`` (DER, its own certificate first) and proven the key of the first one."""
 
     chain: tuple[bytes, ...]
-    acceptance: Acceptance
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,25 @@ Acceptance: TypeAlias = Accepted | Refused | NotKnown
 
 
 @dataclass(frozen=True, slots=True)
+class Published:
+    """The API server publishes the key, and so accepts tokens by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """It publishes keys, and not that one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotServed:
+    """It publishes no keys: 404, as before Kubernetes 1.20, or with an issuer that is no URL."""
+
+
+Publication: TypeAlias = Published | Missing | NotServed | NotKnown
+Answer: TypeAlias = Acceptance | Publication
+
+
+@dataclass(frozen=True, slots=True)
 class ServerObservation:
     """One API server. Both answers came on connections where it had proven the key of the same certificate."""
 

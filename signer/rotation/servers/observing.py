@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -35,8 +35,11 @@ from signer.rotation.servers.identity import (
 )
 from signer.rotation.servers.observation import (
     Acceptance,
+    Accepted,
+    Answer,
     ExpectedServer,
     NotKnown,
+    Refused,
     ServerObservation,
     ServersObserved,
     Unseen,
@@ -87,9 +90,38 @@ class TwoAuthorities:
     new: CertificateAuthority
 
 
-class _Canary(StrEnum):
+class Question(StrEnum):
+    """What an API server is asked."""
+
     OLD = "old"
+    """Whether it accepts the old CA's canary."""
     NEW = "new"
+    """The same for the new CA."""
+    KEY = "key"
+    """Whether it publishes the new service-account key."""
+
+
+class Asks(Protocol):
+    """Asks one question, on a new connection each time."""
+
+    async def ask_endpoint(self) -> Attempt:
+        """Ask the server that the cluster's endpoint leads to."""
+        ...
+
+    async def ask_address(self, server: str, server_name: str) -> Attempt:
+        """Ask ``server`` (``https://address:port``); ``server_name`` is the one that clients of the endpoint send."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sighted:
+    """A server that was seen in one state, and its answers in it."""
+
+    server: ExpectedServer
+    asked_at: str
+    chain: tuple[bytes, ...]
+    certificate: ServerCertificate
+    answers: Mapping[Question, Answer]
 
 
 async def observe_servers(
@@ -121,9 +153,9 @@ async def observe_servers(
     if len(expected) > MAXIMUM_SERVERS:
         return ServersObserved.none(expected, f"there are more than {MAXIMUM_SERVERS} control-plane Machines")
     trusted = (authorities.old, authorities.new)
-    askers: dict[_Canary, Asker] = {}
+    askers: dict[Question, Asks] = {}
     try:
-        for kind, authority in zip(_Canary, trusted, strict=True):
+        for kind, authority in zip((Question.OLD, Question.NEW), trusted, strict=True):
             canary = await asyncio.to_thread(issue_canary, IssuingSet.of(authority), now())
             await journal(canary, authority)
             askers[kind] = Asker.of(canary, endpoint, trusted, limits)
@@ -132,8 +164,28 @@ async def observe_servers(
         return ServersObserved.none(expected, printable(f"no canary can be used: {error}"))
     except ValueError as error:
         return ServersObserved.none(expected, printable(f"the endpoint cannot be asked: {error}"))
-    one_pass = _Pass(expected, askers, origin, endpoint.tls_server_name or origin.host, classify)
-    return await one_pass.run()
+    results = await Pass(expected, askers, origin, endpoint.tls_server_name or origin.host).run()
+    return ServersObserved(
+        tuple(_observation(one, classify) for one in results if isinstance(one, Sighted)),
+        tuple(one for one in results if isinstance(one, Unseen)),
+    )
+
+
+def _observation(sighted: Sighted, classify: ChainClassifier) -> ServerObservation:
+    return ServerObservation(
+        server=sighted.server,
+        asked_at=sighted.asked_at,
+        presented=classify(sighted.chain),
+        accepts_old=_acceptance(sighted.answers[Question.OLD]),
+        accepts_new=_acceptance(sighted.answers[Question.NEW]),
+        not_after=sighted.certificate.not_after,
+        certificate_digest=sighted.certificate.digest,
+    )
+
+
+def _acceptance(answer: Answer) -> Acceptance:
+    assert isinstance(answer, Accepted | Refused | NotKnown), "canaries ask nothing else"
+    return answer
 
 
 @dataclass(slots=True)
@@ -142,69 +194,63 @@ class _Sightings:
 
     certificates: dict[tuple[bytes, ...], ServerCertificate] = field(default_factory=dict)
     """By the whole chain: with and without a link certificate, the server is in different states."""
-    answers: dict[_Canary, Acceptance] = field(default_factory=dict)
+    answers: dict[Question, Answer] = field(default_factory=dict)
     asked_at: str = ""
     why_unseen: str = ""
     """Reason of the last failed attempt at an address."""
 
-    def keep(self, kind: _Canary, answered: Answered, certificate: ServerCertificate, asked_at: str) -> None:
+    def keep(self, kind: Question, answered: Answered, certificate: ServerCertificate, asked_at: str) -> None:
         self.certificates[answered.chain] = certificate
         self.asked_at = asked_at
-        self.answers[kind] = _together(self.answers.get(kind, answered.acceptance), answered.acceptance)
+        self.answers[kind] = _together(self.answers.get(kind, answered.answer), answered.answer)
 
-    def is_conclusive(self, kind: _Canary) -> bool:
-        """Whether an answer shows if the server accepts that canary."""
+    def is_conclusive(self, kind: Question) -> bool:
+        """Whether an answer shows something."""
         return not isinstance(self.answers.get(kind, _NOT_ASKED), NotKnown)
 
 
 _NOT_ASKED: Final = NotKnown("it has not been asked")
-_CONTRADICTION: Final = NotKnown("it has accepted and refused the canary in the same pass")
+_CONTRADICTION: Final = NotKnown("it has given different answers to the same question in one pass")
 
 
-def _together(before: Acceptance, now: Acceptance) -> Acceptance:
-    """Two answers to the same canary in one pass: one that shows something counts over one that does not."""
+def _together(before: Answer, now: Answer) -> Answer:
+    """Two answers to the same question in one pass: one that shows something counts over one that does not."""
     if before is _CONTRADICTION or before == now or isinstance(now, NotKnown):
         return before
     return now if isinstance(before, NotKnown) else _CONTRADICTION
 
 
-class _Pass:
+class Pass:
+    """One pass over all API servers with some questions."""
+
     def __init__(
-        self,
-        expected: Sequence[ExpectedServer],
-        askers: dict[_Canary, Asker],
-        origin: Origin,
-        server_name: str,
-        classify: ChainClassifier,
+        self, expected: Sequence[ExpectedServer], askers: Mapping[Question, Asks], origin: Origin, server_name: str
     ) -> None:
+        """``origin`` is the cluster's endpoint, ``server_name`` the name that its clients send."""
         self._expected = tuple(expected)
         self._askers = askers
         self._origin = origin
         self._server_name = server_name
-        self._classify = classify
         self._identities = Identities(expected, (origin.host, server_name))
         self._seen = {server: _Sightings() for server in self._expected}
         self._endpoint_says = "the cluster's endpoint has not led to it"
         self._slots = asyncio.Semaphore(TRIES_AT_ONCE)
 
-    async def run(self) -> ServersObserved:
+    async def run(self) -> Sequence[Sighted | Unseen]:
+        """The result for each expected server. Takes about a minute at most."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ENDPOINT_SECONDS):
                 await self._ask_endpoint()
-        missing = [server for server in self._expected if any(self._misses(server, kind) for kind in _Canary)]
+        missing = [server for server in self._expected if any(self._misses(server, kind) for kind in self._askers)]
         for server in missing:
             self._seen[server].why_unseen = f"no answer at its addresses within {ADDRESSES_SECONDS:.0f} seconds"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ADDRESSES_SECONDS), asyncio.TaskGroup() as group:
                 for server in missing:
                     group.create_task(self._ask_at_addresses(server))
-        results = [self._result(server) for server in self._expected]
-        return ServersObserved(
-            tuple(one for one in results if isinstance(one, ServerObservation)),
-            tuple(one for one in results if isinstance(one, Unseen)),
-        )
+        return [self._result(server) for server in self._expected]
 
-    def _misses(self, server: ExpectedServer, kind: _Canary) -> bool:
+    def _misses(self, server: ExpectedServer, kind: Question) -> bool:
         return not self._seen[server].is_conclusive(kind)
 
     # Through the endpoint
@@ -213,17 +259,17 @@ class _Pass:
         left, fruitless = TRIES_FOR_EACH_SERVER * len(self._expected), 0
         while fruitless < FRUITLESS_ROUNDS:  # without a try left, a round is fruitless
             before = self._conclusive()
-            for kind in _Canary:
+            for kind in self._askers:
                 turn = min(left, TRIES_IN_A_ROW * len(self._expected))
                 left -= await self._ask_endpoint_with(kind, turn)
-            if self._conclusive() == 2 * len(self._expected):
+            if self._conclusive() == len(self._askers) * len(self._expected):
                 return
             fruitless = fruitless + 1 if self._conclusive() == before else 0
 
     def _conclusive(self) -> int:
-        return sum(not self._misses(server, kind) for server in self._expected for kind in _Canary)
+        return sum(not self._misses(server, kind) for server in self._expected for kind in self._askers)
 
-    async def _ask_endpoint_with(self, kind: _Canary, tries: int) -> int:
+    async def _ask_endpoint_with(self, kind: Question, tries: int) -> int:
         """At most so many connections with that canary; returns how many there were."""
         made = 0
         while made < tries and any(self._misses(server, kind) for server in self._expected):
@@ -234,7 +280,7 @@ class _Pass:
                     group.create_task(self._ask_endpoint_once(kind))
         return made
 
-    async def _ask_endpoint_once(self, kind: _Canary) -> None:
+    async def _ask_endpoint_once(self, kind: Question) -> None:
         attempt = await self._askers[kind].ask_endpoint()
         try:
             server, certificate, answered = self._identify(attempt)
@@ -262,14 +308,14 @@ class _Pass:
             for address in server.addresses:
                 origin = Origin(address, port, "")
                 reasons += await self._ask_at(server, origin)
-                if not any(self._misses(server, kind) for kind in _Canary):
+                if not any(self._misses(server, kind) for kind in self._askers):
                     return
                 sightings.why_unseen = "; ".join(dict.fromkeys(reasons))
 
     async def _ask_at(self, server: ExpectedServer, origin: Origin) -> list[str]:
         """Ask one address with both canaries; returns the reasons why it showed nothing."""
         url = f"https://{origin.authority}"
-        for kind in _Canary:
+        for kind in self._askers:
             async with self._slots:
                 attempt = await self._askers[kind].ask_address(url, self._server_name)
             try:
@@ -283,7 +329,7 @@ class _Pass:
 
     # The result
 
-    def _result(self, server: ExpectedServer) -> ServerObservation | Unseen:
+    def _result(self, server: ExpectedServer) -> Sighted | Unseen:
         sightings = self._seen[server]
         if not sightings.certificates:
             return Unseen(server, printable(f"{sightings.why_unseen}; {self._endpoint_says}"))
@@ -291,15 +337,7 @@ class _Pass:
             # Two servers, or one that was reading its files: the answers may not belong together. The next pass asks
             # again.
             return Unseen(server, "several certificates or chains came under its name in one pass")
-        if set(sightings.answers) != set(_Canary):
+        if set(sightings.answers) != set(self._askers):
             return Unseen(server, printable(f"it was asked with one canary only; {sightings.why_unseen}"))
         ((chain, certificate),) = sightings.certificates.items()
-        return ServerObservation(
-            server=server,
-            asked_at=sightings.asked_at,
-            presented=self._classify(chain),
-            accepts_old=sightings.answers[_Canary.OLD],
-            accepts_new=sightings.answers[_Canary.NEW],
-            not_after=certificate.not_after,
-            certificate_digest=certificate.digest,
-        )
+        return Sighted(server, sightings.asked_at, chain, certificate, dict(sightings.answers))

@@ -6,16 +6,20 @@ from signer.rotation.statements.publishing import (
     NotPublished,
     Published,
     SequenceTooLow,
+    publish_renewal,
     publish_statement,
 )
-from signer.rotation.statements.rendering import TrustFacts, render, turns_of
+from signer.rotation.statements.rendering import RenewalFacts, TrustFacts, render, render_renewal, turns_of
 
 __all__ = [
     "NotPublished",
     "Published",
+    "RenewalFacts",
     "SequenceTooLow",
     "TrustFacts",
+    "publish_renewal",
     "publish_statement",
     "render",
+    "render_renewal",
     "turns_of",
 ]

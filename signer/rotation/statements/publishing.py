@@ -16,6 +16,7 @@ from cryptography.exceptions import InvalidSignature
 
 from attestors.wire import statement
 from attestors.wire.statement import (
+    ClientRenewal,
     ClusterTrust,
     ControllerPublicKeys,
     MalformedStatement,
@@ -23,11 +24,17 @@ from attestors.wire.statement import (
     SignedStatement,
     StatementRefused,
     UnsupportedStatement,
+    accept_client_renewal,
     accept_trust,
     authorities_in,
     signed_input,
 )
-from attestors.wire.statement.names import STATEMENT_CONFIG_MAP, STATEMENT_KEY, STATEMENT_NAMESPACE
+from attestors.wire.statement.names import (
+    RENEWAL_KEY,
+    STATEMENT_CONFIG_MAP,
+    STATEMENT_KEY,
+    STATEMENT_NAMESPACE,
+)
 from attestors.wire.statement.signatures import verify
 from signer.authority.statement_signing import StatementKeys
 from signer.kube.calls import GetCreateReplace
@@ -35,7 +42,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import CONFIG_MAPS
 from signer.model.fields import mapping_of
-from signer.rotation.statements.rendering import TrustFacts, render
+from signer.rotation.statements.rendering import RenewalFacts, TrustFacts, render, render_renewal
 
 SIGNED_AGAIN: Final = timedelta(days=10)
 """A statement with less of its life left is signed again."""
@@ -88,38 +95,73 @@ async def publish_statement(
                 f"sequence {facts.sequence} is not greater than {present.statement.sequence}, which is published"
             )
     signed = await asyncio.to_thread(render, facts, keys, seconds)
-    text = statement.encode(signed).decode("ascii")
-    await _write(client, found, text)
-    if _text_of(await client.get(_PATH)) != text:
-        raise NotPublished(f"ConfigMap {STATEMENT_NAMESPACE}/{STATEMENT_CONFIG_MAP} was changed after the write")
+    await _publish(client, found, STATEMENT_KEY, signed)
     return Published(signed, written=True)
 
 
-async def _write(client: GetCreateReplace, found: JsonObject | None, text: str) -> None:
+async def publish_renewal(
+    client: GetCreateReplace, facts: RenewalFacts, keys: StatementKeys, now: datetime
+) -> Published:
+    """Publish the statement that client certificates are to be renewed, beside that about trust.
+
+    One that is published keeps its times: nodes have acted on it, or will.
+
+    Raises:
+        ApiError, NotPublished, SequenceTooLow, MalformedStatement, CertificateAuthorityUnavailable: as for
+            :func:`publish_statement`.
+    """
+    seconds = int(now.timestamp())
+    try:
+        found = await client.get(_PATH)
+    except NotFound:
+        found = None
+    present = None if found is None else _ours(found, keys, RENEWAL_KEY)
+    if present is not None:
+        if _is_good_renewal(present, facts, keys, seconds):
+            return Published(present, written=False)
+        if present.statement.sequence > facts.sequence:
+            raise SequenceTooLow(
+                f"sequence {facts.sequence} is not greater than {present.statement.sequence}, which is published"
+            )
+    signed = await asyncio.to_thread(render_renewal, facts, keys, seconds)
+    await _publish(client, found, RENEWAL_KEY, signed)
+    return Published(signed, written=True)
+
+
+async def _publish(client: GetCreateReplace, found: JsonObject | None, key: str, signed: SignedStatement) -> None:
+    text = statement.encode(signed).decode("ascii")
+    await _write(client, found, key, text)
+    if _text_of(await client.get(_PATH), key) != text:
+        raise NotPublished(f"ConfigMap {STATEMENT_NAMESPACE}/{STATEMENT_CONFIG_MAP} was changed after the write")
+
+
+async def _write(client: GetCreateReplace, found: JsonObject | None, key: str, text: str) -> None:
+    """The other statement of the ConfigMap stays as it is."""
     metadata: dict[str, Any] = {"name": STATEMENT_CONFIG_MAP, "namespace": STATEMENT_NAMESPACE}
     body = {"apiVersion": CONFIG_MAPS.api_version, "kind": "ConfigMap", "metadata": metadata}
     if found is None:
-        await client.create(CONFIG_MAPS.collection(STATEMENT_NAMESPACE), {**body, "data": {STATEMENT_KEY: text}})
+        await client.create(CONFIG_MAPS.collection(STATEMENT_NAMESPACE), {**body, "data": {key: text}})
         return
     kept = {name: value for name, value in mapping_of(found, "metadata").items() if name != "managedFields"}
-    await client.replace(_PATH, {**body, "metadata": {**kept, **metadata}, "data": {STATEMENT_KEY: text}})
+    others = {one: there for one in (STATEMENT_KEY, RENEWAL_KEY) if (there := _text_of(found, one))}
+    await client.replace(_PATH, {**body, "metadata": {**kept, **metadata}, "data": {**others, key: text}})
 
 
-def _text_of(found: Mapping[str, Any]) -> str:
-    text = mapping_of(found, "data").get(STATEMENT_KEY)
+def _text_of(found: Mapping[str, Any], key: str = STATEMENT_KEY) -> str:
+    text = mapping_of(found, "data").get(key)
     return text if isinstance(text, str) else ""
 
 
-def _ours(found: Mapping[str, Any], keys: StatementKeys) -> SignedStatement | None:
+def _ours(found: Mapping[str, Any], keys: StatementKeys, key: str = STATEMENT_KEY) -> SignedStatement | None:
     """The published statement, if a key of this controller signed it; None for anything else."""
     try:
-        signed = statement.decode(_text_of(found).encode("utf-8", "replace"))
+        signed = statement.decode(_text_of(found, key).encode("utf-8", "replace"))
     except (MalformedStatement, UnsupportedStatement):
         return None
     values = {signature.key.text: signature.value for signature in signed.signatures}
-    for name, key in keys.public.by_hash().items():
+    for name, public in keys.public.by_hash().items():
         try:
-            verify(key, values.get(name, b""), signed_input(signed.statement))
+            verify(public, values.get(name, b""), signed_input(signed.statement))
         except InvalidSignature:
             continue
         return signed
@@ -145,6 +187,29 @@ def _is_good(present: SignedStatement, facts: TrustFacts, keys: StatementKeys, n
                     last_sequence=0,
                     now=now,
                 )
+    except StatementRefused:
+        return False
+    return True
+
+
+def _is_good_renewal(present: SignedStatement, facts: RenewalFacts, keys: StatementKeys, now: int) -> bool:
+    """The same, for all nodes: those that pinned any one of the controller's keys."""
+    payload = present.statement.payload
+    if not isinstance(payload, ClientRenewal) or payload.authority != facts.key_identifier:
+        return False
+    if present.statement.sequence != facts.sequence or (
+        now + int(SIGNED_AGAIN.total_seconds()) >= present.statement.not_after
+    ):
+        return False
+    try:
+        for key in keys.public.keys:
+            accept_client_renewal(
+                present,
+                trusted=authorities_in([facts.signer.certificate.der]),
+                pin=PinnedController(facts.cluster, ControllerPublicKeys((key,)), 0),
+                last_sequence=0,
+                now=now,
+            )
     except StatementRefused:
         return False
     return True

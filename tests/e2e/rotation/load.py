@@ -140,6 +140,14 @@ class Load:
     ) -> None:
         self.stop()
 
+    def add(self, client: LoadClient) -> None:
+        """Another client, from now on."""
+        thread = threading.Thread(
+            target=self._run, args=(functools.partial(self.ask, client), client.pause), daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
     def stop(self) -> None:
         """Ask nothing more."""
         self._stop.set()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from signer.configuration import Configuration
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CERTIFICATE_AUTHORITY_ROTATIONS, SECRETS
+from signer.rotation.phases import SigningPairs
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController
 from tests.e2e.rotation.afterwards import ask_all
 from tests.e2e.rotation.load import KubectlLoad, Load, LoadClient, status_of
@@ -20,7 +25,17 @@ from tests.e2e.rotation.shortened import shortened
 from tests.e2e.rotation.world import CLUSTER, NAMESPACE, SETTINGS, RotationWorld
 from tests.integration.fixtures import keyed_mac
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
+from tests.support.certificates import private_key_pem
 from tests.support.processes import wait_until
+from tests.support.raw_client import RawClient
+from tests.support.signing_requests import (
+    BUILTIN_SERVING_SIGNER,
+    COLLECTION,
+    condition,
+    request_pem,
+    signing_request,
+    with_conditions,
+)
 
 pytestmark = [
     pytest.mark.real,
@@ -31,16 +46,27 @@ pytestmark = [
     ),
 ]
 NODES = 6
+ONE_PAIR, SPLIT = SigningPairs.ONE_PAIR, SigningPairs.SPLIT
+CLIENT: Final = ("kubernetes.io/kube-apiserver-client", ("digital signature", "client auth"))
+SERVING: Final = (BUILTIN_SERVING_SIGNER, ("digital signature", "key encipherment", "server auth"))
+BOTH_PAIRS = pytest.mark.parametrize("pairs", [ONE_PAIR, SPLIT], ids=lambda one: one.value, indirect=True)
 
 
 @pytest.fixture
-def world(management_cluster: ManagementCluster) -> Iterator[RotationWorld]:
+def pairs(request: pytest.FixtureRequest) -> SigningPairs:
+    """What the template has kube-controller-manager sign with."""
+    found: SigningPairs = getattr(request, "param", ONE_PAIR)
+    return found
+
+
+@pytest.fixture
+def world(management_cluster: ManagementCluster, pairs: SigningPairs) -> Iterator[RotationWorld]:
     """With waits that exist for caches shortened: here every process reads its files at its start."""
     try:
         find_control_plane().kube_controller_manager()
     except MissingPart as missing:
         skip_or_fail(missing)
-    with shortened(), RotationWorld(management_cluster) as world:
+    with shortened(), RotationWorld(management_cluster, signing_pairs=pairs) as world:
         world.cluster.authorize("keyed-mac", mode="Observe")
         yield world
 
@@ -76,18 +102,85 @@ def only(connection: ClusterConnection, authority: bytes) -> ClusterConnection:
     return replace(connection, certificate_authority=authority, tls=None)
 
 
-def test_a_whole_rotation(world: RotationWorld, load: Load, tmp_path: Path) -> None:
+class Person:
+    """Has kube-controller-manager sign certificates, as soon as the rotation says that it is time."""
+
+    def __init__(self, world: RotationWorld, load: Load) -> None:
+        self.world = world
+        self.connection = world.admin_connection()
+        load.add(LoadClient("person", self._present))
+
+    def exchange(self) -> x509.Name:
+        """Get a client certificate, and use it in the load from now on; returns its CA."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        pem = signed_by_controller_manager(self.world, request_pem("person", ("people",), key=key), CLIENT)
+        connection = self.world.admin_connection()
+        self.connection = replace(connection, client_certificate=pem, client_key=private_key_pem(key))
+        return issuer_of(pem)
+
+    def _present(self) -> ClusterConnection:
+        trust = self.world.secret("trust")["server-ca.crt"]
+        return replace(self.connection, certificate_authority=trust, tls=None)
+
+
+def signed_by_controller_manager(world: RotationWorld, request: bytes, what: tuple[str, tuple[str, ...]]) -> bytes:
+    """The certificate (PEM) that the kube-controller-manager signs that leads now."""
+    name = f"exchange-{secrets.token_hex(5)}"
+    signer, usages = what
+    connection = world.admin_connection()
+    if signer == BUILTIN_SERVING_SIGNER:  # only a kubelet may ask
+        user, groups = "system:node:exchanging", ("system:nodes", "system:masters")
+        connection = world.api.connection(user, groups)
+    with RawClient(connection) as client:
+        client.post(COLLECTION, signing_request(name, request, signer=signer, usages=usages)).expect(201)
+        approved = with_conditions(client.get(f"{COLLECTION}/{name}").body, condition("Approved"))
+        client.put(f"{COLLECTION}/{name}/approval", approved).expect(200)
+
+        def text() -> str:
+            found: str = client.get(f"{COLLECTION}/{name}").body["status"].get("certificate", "")
+            return found
+
+        wait_until(lambda: bool(text()), "kube-controller-manager signs")
+        return base64.b64decode(text())
+
+
+def serving_issuer(world: RotationWorld) -> x509.Name:
+    """By which CA kube-controller-manager signs serving certificates of kubelets."""
+    request = request_pem("system:node:exchanging", alternative_names=["exchanging"])
+    return issuer_of(signed_by_controller_manager(world, request, SERVING))
+
+
+def issuer_of(pem: bytes) -> x509.Name:
+    """The CA of a certificate."""
+    return x509.load_pem_x509_certificate(pem).issuer
+
+
+@BOTH_PAIRS
+def test_a_whole_rotation(world: RotationWorld, load: Load, pairs: SigningPairs, tmp_path: Path) -> None:
     kubectl = KubectlLoad(lambda: world.secret("kubeconfig")["value"], tmp_path, load.outcomes)
     former = {name: node.connection for name, node in world.nodes.items()}
     world.order("start-ca-rotation")
     world.until_phase("Prepared", work=kubectl.ask)
     assert world.condition("RollbackAvailable")["reason"] == "Full"
     assert world.authority().certificate_pem == world.old.certificate_pem, "nothing is switched without an order"
+    if pairs is SPLIT:
+        opened = "ExchangeClientCertificates"
+        wait_until(lambda: world.condition(opened)["reason"] == "Open", "the condition follows the record")
+        person = Person(world, load)
+        assert person.exchange() == world.control_plane.new.name, "GEP-0018: the new CA signs clients in phase one"
+        assert serving_issuer(world) == world.old.name
+        for server in world.control_plane.servers:
+            assert status_of(replace(person.connection, server=server.server)) == 200
     world.order("complete-ca-rotation")
     world.until_phase("Completed", work=kubectl.ask)
 
     assert load.outcomes.failures == []
-    assert set(load.outcomes.answered) == {*world.nodes, "administrator", "kubectl"}
+    assert set(load.outcomes.answered) == {
+        *world.nodes,
+        "administrator",
+        "kubectl",
+        *(["person"] if pairs is SPLIT else []),
+    }
     new = world.authority()
     record = world.record
     for answers in ask_all(world, former):
@@ -101,7 +194,13 @@ def test_a_whole_rotation(world: RotationWorld, load: Load, tmp_path: Path) -> N
     wait_until(lambda: shown(world)["phase"] == "Completed", "the status follows the record")
     status = shown(world)
     assert (status["phase"], status["gepPhase"], status["rollbackAvailable"]) == ("Completed", "Completed", "None")
-    assert world.provider.rollouts == 6, "three rollouts of two Machines"
+    rollouts = 4 if pairs is SPLIT else 3
+    assert world.provider.rollouts == 2 * rollouts, "of two Machines"
+    assert world.record.get("signingPairs", ONE_PAIR.value) == pairs.value
+    if pairs is SPLIT:
+        pair = {"crt": new.certificate_pem, "key": new.key_pem}
+        assert world.secret("signing") == {f"{one}.{end}": pair[end] for one in ("client", "serving") for end in pair}
+        assert serving_issuer(world) == new.name
 
 
 def test_a_server_that_does_not_get_the_bundle_holds_the_rotation(world: RotationWorld, load: Load) -> None:
@@ -125,11 +224,19 @@ def test_a_server_that_does_not_get_the_bundle_holds_the_rotation(world: Rotatio
     assert load.outcomes.failures == []
 
 
-@pytest.mark.parametrize("step", ["NodesTrust", "Prepared"])
-def test_roll_back(world: RotationWorld, load: Load, step: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "pairs"),
+    [("NodesTrust", ONE_PAIR), ("Prepared", ONE_PAIR), ("Prepared", SPLIT)],
+    ids=["NodesTrust", "Prepared", "Prepared-Split"],
+    indirect=["pairs"],
+)
+def test_roll_back(world: RotationWorld, load: Load, step: str, pairs: SigningPairs) -> None:
     """T8: all of it is taken back: the old CA signs, the new one's key is gone, and no client noticed."""
     world.order("start-ca-rotation")
     world.until_step(step)
+    person = Person(world, load)
+    if pairs is SPLIT:
+        assert person.exchange() == world.control_plane.new.name
     rotation_id = world.record["rotationID"]
     world.order("rollback-ca-rotation")
     world.until_phase("RolledBack")
@@ -141,5 +248,8 @@ def test_roll_back(world: RotationWorld, load: Load, step: str) -> None:
         assert status_of(only(node.connection, world.old.certificate_pem)) == 200
     trust = world.secret("trust")
     assert trust["server-ca.crt"] == world.old.certificate_pem
+    if pairs is SPLIT:
+        assert person.exchange() == world.old.name, "every kube-controller-manager that may lead signs by the old CA"
+        assert world.secret("signing")["client.crt"] == world.old.certificate_pem
     assert world.client.get(SECRETS.object(f"{CLUSTER}-ca", NAMESPACE))["type"] == "cluster.x-k8s.io/secret"
     assert world.client.get(CERTIFICATE_AUTHORITY_ROTATIONS.object(CLUSTER, NAMESPACE))

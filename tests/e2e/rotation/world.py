@@ -45,22 +45,28 @@ from signer.rotation.control_plane.template import control_plane_template
 from signer.rotation.control_plane.template_patch import template_patch
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION
 from signer.rotation.phases import FORWARD, SigningPairs
+from signer.rotation.signing_secret import CLIENT, SERVING
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.clients import BlockingClient
 from signer.testing.world import ManagementCluster, WorldCluster
+from tests.e2e.rotation.controller_managers import (
+    ControllerManagerOfEachMachine,
+    ControllerManagers,
+    SharedControllerManager,
+    Template,
+)
 from tests.integration.fixtures import provider_id
 from tests.integration.providers.nodes import KeyedMACNode
 from tests.support import kubeadm
-from tests.support.api_servers import ApiServer, ControllerManager, ReplicatedControlPlane
+from tests.support.api_servers import ApiServer, ReplicatedControlPlane, replace_file
 from tests.support.certificates import CertificateAuthority
-from tests.support.machine_authorities import KINDS, MachineAuthorities
+from tests.support.machine_authorities import KINDS, SERVICE_ACCOUNT, MachineAuthorities
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
 from tests.unit.signer.rotation.control_plane.recorded import recorded
 
 CLUSTER: Final = "blue"
 NAMESPACE: Final = "default"
-CONTROLLERS: Final = ("root-ca-cert-publisher", "bootstrapsigner", "tokencleaner", "serviceaccount", "namespace")
 WAITS: Final = Waits(trust_age=timedelta(seconds=2), overlap=timedelta(seconds=2), open_watches=timedelta(hours=1))
 """What the named setting shortens: waits for caches and for people."""
 SETTINGS: Final = RotationSettings(waits=WAITS)
@@ -112,11 +118,20 @@ class RotationWorld:
     """The management cluster is ``management``; a context manager."""
 
     def __init__(
-        self, management: ManagementCluster, *, servers: int = 2, authorities: MachineAuthorities | None = None
+        self,
+        management: ManagementCluster,
+        *,
+        servers: int = 2,
+        authorities: MachineAuthorities | None = None,
+        signing_pairs: SigningPairs = SigningPairs.ONE_PAIR,
     ) -> None:
-        """With ``authorities``, the rotation replaces etcd's CA, the front proxy's and the service-account key, too."""
+        """With ``authorities``, the rotation replaces etcd's CA, the front proxy's and the service-account key, too.
+        With ``SPLIT``, the template has the flags and files of split signing pairs, and each Machine has a
+        kube-controller-manager of its own.
+        """
         self.management = management
         self.authorities = authorities
+        self.signing_pairs = signing_pairs
         self.old = CertificateAuthority.like_cluster_api()
         self._number = servers
         self._stack = contextlib.ExitStack()
@@ -128,13 +143,13 @@ class RotationWorld:
                 ReplicatedControlPlane(self.old, self.old, number=self._number, authorities=self.authorities)
             )
             self.api = WorkloadAPI(self.control_plane, self.old)
-            self.controllers = self.control_plane.start_controllers(CONTROLLERS)
             self.cluster: WorldCluster = self.management.add_cluster(CLUSTER, self.api, namespace=NAMESPACE)
             stack.callback(self.cluster.remove)
             stack.callback(self.cluster.close)
             for suffix, pair in (self.authorities.pairs if self.authorities else {}).items():
                 self.cluster.put_secret(suffix, pair)
             self._create_control_plane()
+            self.controllers = self._start_controllers()
             self._seed_workload()
             self.provider = ControlPlaneProvider(self)
             self._stack = stack.pop_all()
@@ -152,13 +167,30 @@ class RotationWorld:
         """Of the management cluster."""
         return self.management.client
 
+    def _start_controllers(self) -> ControllerManagers:
+        if self.signing_pairs is SigningPairs.ONE_PAIR:
+            return SharedControllerManager(self.control_plane)
+        old = {"crt": self.old.certificate_pem, "key": self.old.key_pem}
+        self.cluster.put_secret("signing", {f"{one}.{end}": old[end] for one in (CLIENT, SERVING) for end in old})
+        trust = {"client-ca.crt": self.old.certificate_pem, "server-ca.crt": self.old.certificate_pem, "link.crt": b""}
+        self.cluster.put_secret("trust", trust)
+        managers = ControllerManagerOfEachMachine(self.control_plane, self.template)
+        for server in self.control_plane.servers:
+            managers.start(server, self.old, self.secret)
+        return managers
+
+    def template(self) -> Template:
+        """What the control plane's template says of kube-controller-manager, as it is now."""
+        path = KUBEADM_CONTROL_PLANES_V1BETA2.object(f"{CLUSTER}-control-plane", NAMESPACE)
+        return Template(self.client.get(path), CLUSTER, self.signing_pairs)
+
     def _create_control_plane(self) -> None:
         manifest = recorded("kubeadm-control-plane-v1beta2")
         name = f"{CLUSTER}-control-plane"
         manifest["metadata"] = {"name": name, "namespace": NAMESPACE}
         manifest["spec"]["replicas"] = self._number
         manifest.pop("status")
-        found = readiness(control_plane_template(manifest), CLUSTER, SigningPairs.ONE_PAIR)
+        found = readiness(control_plane_template(manifest), CLUSTER, self.signing_pairs)
         assert isinstance(found, Missing)
         path = KUBEADM_CONTROL_PLANES_V1BETA2
         self.client.create(path.collection(NAMESPACE), manifest)
@@ -278,6 +310,7 @@ class RotationWorld:
 
         def followed() -> bool:
             self.know_new_authority()
+            self.controllers.follow()
             self.provider.follow()
             self.follow_nodes()
             return reached()
@@ -411,6 +444,8 @@ class ControlPlaneProvider:
         default=lambda server: contextlib.nullcontext()
     )
     """Around the replacement of an API server."""
+    former_keys: dict[str, bytes] = field(default_factory=dict)
+    """What Machines get in place of Secret ``<cluster>-sa``, as from a stale cache; empty for the Secret itself."""
     _left_out: ControlPlaneMachine | None = None
     _made: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -451,40 +486,37 @@ class ControlPlaneProvider:
 
     def _make(self, server: ApiServer, *, restart: bool) -> ControlPlaneMachine:
         name = f"{CLUSTER}-control-plane-{next(self._made)}"
-        if restart:
-            with self.drained(server):
-                self._replace_files(server)
+        # The object comes before the files: these are at least as new as it is.
         made = self.world.cluster.add_machine(
             name, provider_id=provider_id(name), addresses=[("InternalIP", server.address)]
         )
         self.world.cluster.patch_machine(name, {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}})
+        if restart:
+            with self.drained(server):
+                self._replace_files(server)
         self.world.cluster.set_machine_status(made, {"nodeRef": {"name": server.node_name}})
         self._mirror_pod(server)
         return ControlPlaneMachine(name, server)
 
     def _replace_files(self, server: ApiServer) -> None:
-        self._write_files(server)
-        if self.world.authorities is not None:
-            server.stop()
-            self.world.authorities.make(server, {suffix: self.world.secret(suffix) for suffix in KINDS})
-        server.restart()
-
-    def _write_files(self, server: ApiServer) -> None:
-        """What cloud-init writes from Secret ``<cluster>-trust``, and kubeadm makes by ``<cluster>-ca``."""
+        """What cloud-init writes from the Secrets of the template, and kubeadm makes by those of Cluster API."""
         world, authority, trust = self.world, self.world.authority(), self.world.secret("trust")
+        world.controllers.stop(server)
         server.accept_pem(trust["client-ca.crt"])
         server.present(authority, trust["link.crt"])
-        world.controllers.sign_by(authority)
-        world.controllers.publish_pem(trust["server-ca.crt"])
         if world.authorities is not None:
-            world.controllers.sign_tokens_by(world.secret("sa")["tls.key"])
-        world.controllers.connect_by(authority, trust["server-ca.crt"])
-        world.controllers.restart()
+            server.stop()
+            pairs = {suffix: world.secret(suffix) for suffix in KINDS}
+            world.authorities.make(server, {**pairs, SERVICE_ACCOUNT: self.former_keys or pairs[SERVICE_ACCOUNT]})
+            replace_file(world.control_plane.folder / "sa.key", world.secret("sa")["tls.key"])
+        server.restart()
+        world.controllers.start(server, authority, world.secret)
 
     def _mirror_pod(self, server: ApiServer) -> None:
         """As the kubelet shows kube-controller-manager."""
         name = f"kube-controller-manager-{server.node_name}"
-        container = {"name": "kube-controller-manager", "image": "kube-controller-manager"}
+        program = "kube-controller-manager"
+        container = {"name": program, "image": program, "command": self.world.template().command}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -513,4 +545,4 @@ def kubeconfig_without_user(server: str, authority: bytes) -> str:
     )
 
 
-__all__ = ["CLUSTERS_V1BETA2", "SETTINGS", "ControllerManager", "RotationWorld", "hash_of"]
+__all__ = ["CLUSTERS_V1BETA2", "SETTINGS", "RotationWorld", "hash_of"]

@@ -18,6 +18,7 @@ from authenticator.model.cluster import BearerToken, Cluster
 from authenticator.model.exec_credential import encode_credential
 from authenticator.model.failures import ApiUnavailable, ExitCode, NoCredential, StillPending
 from authenticator.model.plan import expiration
+from authenticator.model.renewal_state import RenewalState
 from authenticator.model.trust_state import Change, TrustState, pair_digest
 from authenticator.store.store import KnownCluster
 from signer.testing.api import EmbeddedAPI
@@ -128,6 +129,27 @@ def test_a_certificate_from_before_a_change_of_cas_is_renewed_at_once(
     if purpose is Purpose.SERVING:
         assert certificates.serving().pair.key == use.pair.key
     assert len(asked(api)) == count, "once"
+
+
+def test_a_certificate_that_the_controller_has_renewed_is_renewed_at_once(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
+) -> None:
+    """Once: another certificate is not meant, whoever signed it."""
+    node.serve()
+    former = node.put_pair(age=LONG_AGO, left=DAY)
+    now = int(node.time.clock().now())
+    node.store.save_renewal_state(RenewalState(7, pair_digest(former), now + 60))
+    certificates = node.certificates()
+    assert certificates.client().pair.key == former.key, "not before its time"
+    assert len(asked(api)) == 0
+    node.time.pass_by(60)
+    with asking(certificates.client) as answer:
+        admin.grant(admin.next())
+        use = answer.result()
+    assert use.pair.key != former.key
+    count = len(asked(api))
+    assert certificates.client().pair.key == use.pair.key
+    assert len(asked(api)) == count
 
 
 def test_no_certificate_is_renewed_while_the_cas_are_being_changed(api: EmbeddedAPI, node: Node) -> None:

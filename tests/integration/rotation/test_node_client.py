@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from cryptography import x509
 
+from signer.cli import main
 from signer.configuration import RotationSettings
+from signer.controller.cluster import workload_cluster
 from signer.kube.backoff import Backoff
-from signer.kube.errors import NotFound
-from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.kube.errors import NotFound, Unauthorized
+from signer.kube.resources import CONFIG_MAPS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.cluster import CONTROL_PLANE_LABEL
-from signer.rotation.node_client import reconciler
+from signer.rotation.node_client import plan, reconciler
 from signer.rotation.secrets import decoded
 from signer.testing.api.authorities import Issuer
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
@@ -34,6 +38,7 @@ REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "WAITING", Backoff(base_seconds=0.1, maximum_seconds=0.2, jitter=0.0))
     monkeypatch.setattr(reconciler, "PROVEN_SECONDS", 0.3)
+    monkeypatch.setattr(workload_cluster, "RECONCILE_REFILL_SECONDS", 0.1)  # each stage changes the status
 
 
 @pytest.fixture
@@ -117,6 +122,56 @@ def test_from_the_choice_to_its_end(harness: Harness, cluster: WorldCluster) -> 
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
     cluster.management.client.patch(path, {"spec": {"nodeClientAuthority": "Shared"}})
     wait_for_reason(cluster, "NotChosen")
+
+
+def rotate(cluster: WorldCluster, harness: Harness, folder: Path, *arguments: str) -> int:
+    """The exit code of ``rotate CLUSTER node-client-authority``."""
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(harness.api.kubeconfig())
+    name = f"{cluster.namespace}/{cluster.name}"
+    return main(["rotate", name, "node-client-authority", *arguments, "--yes", "--kubeconfig", str(kubeconfig)])
+
+
+def test_it_is_replaced_on_an_order(
+    harness: Harness,
+    cluster: WorldCluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan, "AGAIN", timedelta(seconds=0.5))
+    harness.run(rotation=ALLOWED)
+    wait_for_reason(cluster, "NotAccepted")
+    assert rotate(cluster, harness, tmp_path, "--skip-gates", "unreachable-nodes") == 4
+    assert "without skip-gates first" in capsys.readouterr().out
+    reload(cluster)
+    wait_for_reason(cluster, "Signing")
+    node = node_of(cluster, "w1")
+    cluster.add_machine("w1", provider_id=provider_id("w1"))
+    cluster.submit_with_token(node.client_request("join-w1"))
+    verdict = cluster.wait_until_decided("join-w1")
+    first = own_name(cluster)
+    assert certificate_of(verdict).issuer.rfc4514_string() == first
+
+    assert rotate(cluster, harness, tmp_path) == 0
+    assert "is accepted" in capsys.readouterr().out
+    wait_for_reason(cluster, "NotAccepted")
+    assert own_name(cluster) != first
+    assert rotate(cluster, harness, tmp_path) == 4
+    assert "still being retired" in capsys.readouterr().out
+    reload(cluster)
+    assert "w1" in wait_for_reason(cluster, "NodesRenew")
+    with cluster.client(node.connection(cluster.api.connection(), verdict.certificate)) as client:
+        told = client.get(CONFIG_MAPS.object("node-attestation-trust", "kube-system"))["data"]["client-renewal"]
+    assert json.loads(told)["statement"]["kind"] == "ClientRenewal"
+    assert rotate(cluster, harness, tmp_path, "--skip-gates", "unreachable-nodes") == 0
+    assert "accept the former authority: control-plane-1" in wait_for_reason(cluster, "ServersDropFormer")
+    reload(cluster)
+    wait_for_reason(cluster, "Signing")
+    assert set(secret(cluster, "node-client-ca-old")) == {"tls.crt"}
+    refused = node.connection(cluster.api.connection(), verdict.certificate)
+    with cluster.client(refused) as client, pytest.raises(Unauthorized):
+        client.get(CONFIG_MAPS.object("node-attestation-trust", "kube-system"))
 
 
 def test_where_the_operator_does_not_allow_it(harness: Harness, cluster: WorldCluster) -> None:

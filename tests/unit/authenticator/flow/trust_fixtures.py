@@ -87,6 +87,7 @@ class PlayedApi:
 
     kubelet: PlayedKubelet
     published: bytes | None = None
+    renewals: bytes | None = None
     ready: bool = True
     failure: CallFailed | None = None
     beats: int = 0
@@ -96,6 +97,11 @@ class PlayedApi:
         if self.failure is not None:
             raise self.failure
         return self.published
+
+    def renewal(self) -> bytes | None:
+        if self.failure is not None:
+            raise self.failure
+        return self.renewals
 
     def is_ready(self) -> bool:
         return self.ready
@@ -191,6 +197,9 @@ class TrustNode:
 
     def publish(self, found: SignedStatement | bytes) -> None:
         self.api.published = found if isinstance(found, bytes) else statement.encode(found)
+
+    def publish_renewal(self, found: SignedStatement) -> None:
+        self.api.renewals = statement.encode(found)
 
     def run(self, turns: int = 1) -> None:
         """So many turns of the agent, each when it is due."""

@@ -79,7 +79,7 @@ def test_switched_off() -> None:
     assert world.woken == []
     assert tuple(world.caches.watched()) == world.without_wing
     assert rotation_tasks(world.wing) == ()
-    nothing = rotation_of_cluster(world.wing, world.context(), ANY)
+    nothing = rotation_of_cluster(world.wing, world.context(), ANY, ANY)
     assert replace(nothing, sources=()) == RotationOfCluster()
     assert [type(one) for one in nothing.sources] == [NodeClientOff]
     assert RotationOfCluster().credentials() == {}

@@ -78,7 +78,7 @@ from signer.model.rotation_waits import Waits
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, RotatedAuthority, new_rotation_id
 from signer.rotation.bundles import bundle_of, digest_of, is_issued_by, read_bundle
-from signer.rotation.facts import RENEWED, CanarySigner, HeldPair, NotObserved, RenewalFacts, Unusable
+from signer.rotation.facts import RENEWED, CanarySigner, HeldPair, NotObserved, Publication, RenewalFacts, Unusable
 from signer.rotation.kubeconfigs import cluster_info_authorities
 from signer.rotation.observer import WorldObserver
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION, Operation, OperationRejected, Order
@@ -176,6 +176,8 @@ class Server:
     """PEM."""
     signs: tuple[bytes, bytes]
     """DER of the CAs by which its kube-controller-manager signs client and serving certificates."""
+    keys: tuple[str, ...] = ()
+    """Hashes of the service-account keys by which it verifies tokens; it signs with the first."""
 
     def is_accepted_by(self, trusted: tuple[bytes, ...], now: datetime) -> bool:
         """Whether a client that trusts these CAs accepts it."""
@@ -422,6 +424,7 @@ class FaultWorld:
         roots = trust.get("server-ca.crt") or bundle_of(leaf)
         link = certificates(trust.get("link.crt", b""))
         made = Server(name, state.now, leaf, link[0] if link else b"", clients, roots, self._controller_manager(leaf))
+        made.keys = self.service_account_keys()
         for other in state.servers:
             if not other.is_accepted_by((leaf,), state.now):
                 raise Broken(f"{name} joins with a CA that does not accept {other.name}")
@@ -433,6 +436,15 @@ class FaultWorld:
             path = CONFIG_MAPS.object("kube-root-ca.crt", namespace)
             self.workload.put(path, {"data": {"ca.crt": roots.decode()}})
         self._join_authentication(clients)
+
+    def service_account_keys(self) -> tuple[str, ...]:
+        """Hashes of the keys in Secret ``<cluster>-sa``, if this cluster's is rotated."""
+        kind = AuthorityKind.SERVICE_ACCOUNT
+        if kind not in self.state.kinds:
+            return ()
+        held = read_secret(kind, self.management.get(secret_path(kind.value))).held
+        assert isinstance(held, HeldPair)
+        return tuple(one.public_key_hash for one in held.certificates)
 
     def _controller_manager(self, leaf: bytes) -> tuple[bytes, bytes]:
         """What a kube-controller-manager that starts now signs with. It exits at two certificates."""
@@ -591,6 +603,8 @@ class FaultWorld:
             for other in self.state.servers:
                 if other.signs[0] not in server.client_trust:
                     raise Broken(f"{server.name} refuses what the controller manager of {other.name} signs")
+                if not set(other.keys[:1]) <= set(server.keys):
+                    raise Broken(f"{server.name} refuses the tokens that {other.name} signs")
             if not server.is_accepted_by(trusted, self.state.now):
                 raise Broken(f"the kubeconfig does not accept {server.name}")
             if not any(issued_by(administrator, one) for one in server.client_trust):
@@ -734,10 +748,13 @@ class PlayedServers:
 
     def __init__(self, world: FaultWorld) -> None:
         self._world = world
+        self.asked = 0
+        """How often, with two canaries each time."""
 
     async def __call__(
         self, endpoint: ClusterConnection, expected: tuple[ExpectedServer, ...], authorities: TwoAuthorities
     ) -> ServersObserved:
+        self.asked += 1
         if self._world.state.kube_down:
             return ServersObserved.none(expected, "no connection")
         old, new = authorities.old.certificate.der, authorities.new.certificate.der
@@ -790,6 +807,33 @@ class PlayedLeader:
         signer = self._world.state.servers[0].signs[0]
         own = {authorities.old.certificate.der: CanarySigner.OLD, authorities.new.certificate.der: CanarySigner.NEW}
         return own.get(signer, CanarySigner.OTHER)
+
+
+class PlayedKeySets:
+    """What the API servers publish. See :class:`~signer.rotation.observer.AskForKey`."""
+
+    def __init__(self, world: FaultWorld) -> None:
+        self._world = world
+
+    async def __call__(
+        self,
+        kubeconfig: bytes,
+        expected: tuple[ExpectedServer, ...],
+        authorities: TwoAuthorities,
+        public_key_hash: str,
+    ) -> Mapping[str, Publication | NotObserved] | NotObserved:
+        parse_kubeconfig(kubeconfig)
+        record = self._world.now_record
+        if not isinstance(record.held_at, Step) and not record.step.is_at_least(Step.SERVERS_TRUST):
+            raise Broken("the API servers are asked for a key that is not published yet")
+        if self._world.state.kube_down:
+            return {one.machine: NotObserved("no connection") for one in expected}
+        servers = {server.name: server for server in self._world.state.servers}
+        return {
+            one.machine: Publication.PUBLISHED if public_key_hash in servers[one.machine].keys else Publication.MISSING
+            for one in expected
+            if one.machine in servers
+        } | {one.machine: NotObserved("no connection") for one in expected if one.machine not in servers}
 
 
 class PlayedControlPlane:
@@ -855,25 +899,31 @@ class Controller:
         self.kube = MemoryClient(world.workload, interfere or Interfere())
         self.caches = Caches(VERSION, own_namespace=OWN_NAMESPACE, monotonic=self._monotonic)
         self.rotations = Rotations(cast("Any", self.client), self.caches, self.caches.authentic.keys)
+        self.servers = PlayedServers(world)
         observer = WorldObserver(
             KEY,
             management=cast("Any", self.client),
             caches=self.caches,
             keys=self.caches.authentic.keys,
-            ask_servers=PlayedServers(world),
+            ask_servers=self.servers,
             ask_controller_manager=PlayedLeader(world),
+            ask_for_key=PlayedKeySets(world),
             control_plane=PlayedControlPlane(world, self.client),
             now=self._now,
         )
         self.told: list[tuple[str, str, str]] = []
+        self.reconnected: list[bytes] = []
+        """The kubeconfigs with which the controller was to connect again."""
         self.reconciler = RotationReconciler(
             KEY,
             management=cast("Any", self.client),
             caches=self.caches,
             rotations=self.rotations,
             observer=observer,
+            node_client=self,
             tell=lambda kind, reason, message: self.told.append((kind, reason, message)),
             changed=lambda: None,
+            reconnect=lambda: self.reconnected.append(world.secret("kubeconfig")["value"]),
             now=self._now,
             random=Random(0),
         )
@@ -885,6 +935,10 @@ class Controller:
             monotonic=self._monotonic,
         )
         self.errors: list[Exception] = []
+
+    async def carry_out(self, order: Order) -> None:
+        """Where nothing looks after a node-client authority."""
+        raise OperationRejected("there is no node-client authority yet")
 
     def _now(self) -> datetime:
         return self.world.state.now

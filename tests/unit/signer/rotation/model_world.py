@@ -13,6 +13,7 @@ from signer.authority.presented import Presented
 from signer.model.cluster import ClusterKey
 from signer.rotation.authorities import AuthorityKind, AuthorityReference, NotMade, Role, RotatedAuthority
 from signer.rotation.desired import (
+    LINK_LIFETIME,
     AsBefore,
     DeleteKey,
     KeepPair,
@@ -44,6 +45,7 @@ from signer.rotation.facts import (
     Link,
     NodeFacts,
     NotObserved,
+    Publication,
     RenewalFacts,
     RootCAFacts,
     ServerFacts,
@@ -51,6 +53,7 @@ from signer.rotation.facts import (
     SigningFacts,
     TrustFacts,
 )
+from signer.rotation.management import RENEWED_BEFORE_END
 from signer.rotation.operations import Operation, Order
 from signer.rotation.phases import Phase, SigningPairs, Step, TakesBack
 from signer.rotation.plan import Advance, Make, Move, next_move
@@ -102,6 +105,9 @@ class Server:
     admin_trust: Role
     signs: SplitPairs
     """What its kube-controller-manager signs with."""
+    signs_tokens: Role
+    verifies: tuple[Role, ...]
+    """The service-account key by which it signs tokens, and those by which it verifies them."""
     joined: bool = False
 
     @property
@@ -174,6 +180,12 @@ class ModelWorld:
         """The digests of the cluster's CAs."""
         return tuple(reference(role).digest for role in roles)
 
+    def token_roles(self) -> tuple[Role, ...]:
+        """The service-account keys that Secret ``<cluster>-sa`` holds; the first one signs."""
+        kind = AuthorityKind.SERVICE_ACCOUNT
+        found = self.secrets[kind].certificates
+        return tuple(role for one in found for role in Role if reference(role, kind) == one)
+
     def ca_role(self) -> Role:
         """The CA that Secret ``<cluster>-ca`` holds."""
         return Role.OLD if self.secrets[AuthorityKind.CLUSTER].signs == reference(Role.OLD) else Role.NEW
@@ -186,9 +198,11 @@ class ModelWorld:
         client, server, link = self.trust
         leaf = self.ca_role()
         linked = (link is Link.OLD_WITH_NEW and leaf is Role.OLD) or (link is Link.NEW_WITH_OLD and leaf is Role.NEW)
+        tokens = self.token_roles()
         self.servers.append(
             Server(
                 f"control-plane-{self._made}", self.now, leaf, linked, client, server, admin_trust=leaf,
+                signs_tokens=tokens[0], verifies=tokens,
                 signs=self.signing if self.record.signing_pairs is SigningPairs.SPLIT else SplitPairs(leaf, leaf),
             )
         )  # fmt: skip
@@ -276,6 +290,14 @@ class ModelWorld:
 
     # The controller
 
+    def _link_end(self) -> datetime:
+        """Of a link that is renewed before its end."""
+        written = self.record.at(Moment.TRUST_WRITTEN)
+        made = written if isinstance(written, datetime) else self.now
+        if self.now - made > LINK_LIFETIME - RENEWED_BEFORE_END:
+            made = self.now
+        return made + LINK_LIFETIME if made.year < 9999 else made
+
     def facts(self) -> Facts:
         """What the controller observes."""
         seen = tuple(
@@ -295,7 +317,7 @@ class ModelWorld:
             now=self.now,
             paused=False,
             authorities={kind: AuthorityFacts(self.secrets[kind], dict(self.pairs[kind])) for kind in self.secrets},
-            trust=TrustFacts(self.bundle(self.trust[0]), self.bundle(self.trust[1]), self.trust[2]),
+            trust=TrustFacts(self.bundle(self.trust[0]), self.bundle(self.trust[1]), self.trust[2], self._link_end()),
             kubeconfig=KubeconfigFacts(self.bundle(self.kubeconfig[0]), self.bundle((self.kubeconfig[1],))),
             cluster_info=self.bundle(self.cluster_info),
             authentication=AuthenticationFacts(self.bundle(tuple(sorted(self.authentication, key=str))), ()),
@@ -330,6 +352,10 @@ class ModelWorld:
             signing=SigningFacts(reference(self.signing.client).digest, reference(self.signing.serving).digest),
             # Any of them may lead; the one that was made first does.
             canary=CanarySigner(self.servers[0].signs.client.value),
+            published_keys={
+                server.name: Publication.PUBLISHED if Role.NEW in server.verifies else Publication.MISSING
+                for server in self.servers
+            },
         )
 
     def step(self) -> Move:
@@ -401,6 +427,8 @@ class ModelWorld:
             for other in self.servers:
                 if other.signs.client not in server.client_trust:
                     raise Broken(f"{server.name} refuses what the controller manager of {other.name} signs")
+                if other.signs_tokens not in server.verifies:
+                    raise Broken(f"{server.name} refuses the tokens that {other.name} signs")
             authorities, client = self.kubeconfig
             if not server.is_accepted_by(authorities):
                 raise Broken(f"the kubeconfig trusts {authorities} and meets {server.name}: {server.presents}")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from signer.authority.presented import Presented
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, RotatedAuthority
+from signer.rotation.desired import LINK_LIFETIME
 from signer.rotation.facts import (
     Absent,
     Acceptance,
@@ -23,6 +24,7 @@ from signer.rotation.facts import (
     KubeconfigFacts,
     Link,
     NodeFacts,
+    Publication,
     RenewalFacts,
     RootCAFacts,
     ServerFacts,
@@ -131,7 +133,7 @@ def facts_at(step: Step, **changes: Any) -> Facts:
             )
             for kind in AuthorityKind
         },
-        trust=TrustFacts(client, served, link) if trusts else Absent(),
+        trust=TrustFacts(client, served, link, _link_end(link)) if trusts else Absent(),
         kubeconfig=KubeconfigFacts(*kubeconfig),
         cluster_info=served,
         authentication=AuthenticationFacts((DIGEST[NEW],) if dropped else client, ()),
@@ -145,9 +147,14 @@ def facts_at(step: Step, **changes: Any) -> Facts:
         renewal=RenewalFacts((), ""),
         signing=_signing(step, is_back=is_back),
         canary=CanarySigner.NEW,
+        published_keys={"control-plane-1": Publication.PUBLISHED},
     )
     assert made or not trusts
     return replace(facts, **changes)
+
+
+def _link_end(link: Link) -> datetime | Absent:
+    return Absent() if link is Link.NONE else START + LINK_LIFETIME
 
 
 def _signing(step: Step, *, is_back: bool) -> SigningFacts:

@@ -8,27 +8,41 @@ import pytest
 
 from signer.rotation.abandonment import require_cleared
 from signer.rotation.authorities import AuthorityKind
-from signer.rotation.facts import Absent, AuthorityFacts, Facts, HeldCertificate, KubeconfigFacts, Link, TrustFacts
+from signer.rotation.facts import (
+    Absent,
+    AuthorityFacts,
+    Facts,
+    HeldCertificate,
+    KubeconfigFacts,
+    Link,
+    NotObserved,
+    SigningFacts,
+    TrustFacts,
+)
 from signer.rotation.operations import OperationRejected
 from signer.rotation.phases import Step
 from tests.unit.signer.rotation.model_world import reference
-from tests.unit.signer.rotation.situations import DIGEST, NEW, OLD, facts_at, node, pair, with_secret
+from tests.unit.signer.rotation.situations import DIGEST, HASH, NEW, OLD, facts_at, node, pair, with_secret
 
 ONLY = (DIGEST[OLD],)
 BOTH = (DIGEST[OLD], DIGEST[NEW])
-CLUSTER = AuthorityKind.CLUSTER
+CLUSTER, PROXY = AuthorityKind.CLUSTER, AuthorityKind.FRONT_PROXY
 
 
 def cleared() -> Facts:
     """Everything uses the old CA, which Secret ``<cluster>-ca`` holds."""
     facts = facts_at(Step.NODES_TRUST)
-    authorities = {kind: AuthorityFacts(held.secret, {}) for kind, held in facts.authorities.items()}
+    authorities = {kind: AuthorityFacts(pair(OLD, kind), {}) for kind in facts.authorities}
     return replace(
         facts,
         authorities=authorities,
         trust=TrustFacts(ONLY, ONLY, Link.NONE),
         kubeconfig=KubeconfigFacts(ONLY, ONLY),
         nodes=(node(evidence=OLD, client=OLD, serving=OLD),),
+        signing=SigningFacts(DIGEST[OLD], DIGEST[OLD]),
+        cluster_info=ONLY,
+        pins={"pool": frozenset({HASH[OLD]})},
+        unattested=(),
     )
 
 
@@ -37,6 +51,7 @@ def test_what_is_cleared_may_be_rotated_again() -> None:
     require_cleared(replace(cleared(), nodes=(replace(node(), serving=""),)))
     token = KubeconfigFacts(ONLY, ())
     require_cleared(replace(cleared(), kubeconfig=token))
+    require_cleared(replace(cleared(), signing=Absent(), cluster_info=NotObserved("there is none"), pins={}))
 
 
 @pytest.mark.parametrize(
@@ -45,14 +60,19 @@ def test_what_is_cleared_may_be_rotated_again() -> None:
         (with_secret(cleared(), CLUSTER, Absent()), "has no pair of one certificate"),
         (with_secret(cleared(), CLUSTER, pair(OLD, CLUSTER, NEW)), "has no pair of one certificate"),
         (with_secret(cleared(), CLUSTER, HeldCertificate(reference(OLD))), "has no pair of one certificate"),
-        (with_secret(cleared(), CLUSTER, pair(NEW)), "<cluster>-trust does not hold"),
+        (with_secret(cleared(), CLUSTER, pair(NEW)), "<cluster>-signing holds another pair"),
         (replace(cleared(), trust=Absent()), "<cluster>-trust cannot be read"),
         (replace(cleared(), trust=TrustFacts(BOTH, ONLY, Link.NONE)), "<cluster>-trust does not hold"),
         (replace(cleared(), trust=TrustFacts(ONLY, BOTH, Link.NONE)), "<cluster>-trust does not hold"),
         (replace(cleared(), kubeconfig=Absent()), "<cluster>-kubeconfig cannot be read"),
         (replace(cleared(), kubeconfig=KubeconfigFacts(BOTH, ONLY)), "<cluster>-kubeconfig is of another CA"),
         (replace(cleared(), kubeconfig=KubeconfigFacts(ONLY, (DIGEST[NEW],))), "<cluster>-kubeconfig is of another"),
-        (replace(cleared(), nodes=(node("worker-7", evidence=NEW),)), "worker-7"),
+        (replace(cleared(), signing=SigningFacts(DIGEST[OLD], DIGEST[NEW])), "<cluster>-signing holds another pair"),
+        (replace(cleared(), cluster_info=BOTH), "cluster-info does not hold"),
+        (replace(cleared(), pins={"pool": frozenset({HASH[OLD], HASH[NEW]})}), "pin another CA: pool"),
+        (replace(cleared(), unattested=("machine-9",)), "no record, so that they may use the other CA: machine-9"),
+        (with_secret(cleared(), PROXY, pair(OLD, PROXY, NEW)), "<cluster>-proxy holds more than"),
+        (replace(cleared(), nodes=(node("worker-7", evidence=NEW),)), "know the cluster by another CA.*worker-7"),
         (replace(cleared(), nodes=(node("worker-7", client=NEW),)), "worker-7"),
         (replace(cleared(), nodes=(node("worker-7", serving=NEW),)), "worker-7"),
     ],

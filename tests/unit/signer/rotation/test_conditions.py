@@ -10,6 +10,7 @@ import pytest
 from signer.authority.presented import Presented
 from signer.model.condition import PolicyCondition
 from signer.rotation import conditions
+from signer.rotation.authorities import AuthorityKind
 from signer.rotation.conditions import (
     AUTHORITY_EXPIRY,
     AUTHORITY_TRUSTED,
@@ -20,11 +21,12 @@ from signer.rotation.conditions import (
     ROTATION_PROGRESSING,
     ROTATION_STALLED,
     SERVERS_PRESENT_NEW_AUTHORITY,
+    SERVICE_ACCOUNT_KEY_PUBLISHED,
     STALLED_AFTER_MACHINES,
     expiry_condition,
     rotation_conditions,
 )
-from signer.rotation.facts import Facts, NotObserved, ServerFacts, ServersFacts
+from signer.rotation.facts import Facts, NotObserved, Publication, ServerFacts, ServersFacts
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import BACK, Phase, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, Advance, Finished, Move, Wait
@@ -99,6 +101,29 @@ def test_servers_that_are_further_than_the_record(step: Step, seen: ServerFacts,
 @pytest.mark.parametrize("step", list(Step))
 def test_no_step_as_it_should_be_is_outdated(step: Step) -> None:
     assert RECORD_OUTDATED not in shown(record_at(step), facts_at(step))
+
+
+@pytest.mark.parametrize(
+    ("step", "found", "met", "reason", "says"),
+    [
+        (Step.ACCEPT, Publication.MISSING, False, "NotReached", "ServersTrust"),
+        (Step.SERVERS_TRUST, Publication.MISSING, False, "NotProven", "control-plane-1"),
+        (Step.SERVERS_TRUST, NotObserved("timeout"), None, "NotKnown", "control-plane-1: timeout"),
+        (Step.SERVERS_TRUST, Publication.PUBLISHED, True, "Proven", "(kid) is ERERERE"),
+        (Step.PREPARED, Publication.PUBLISHED, True, "Proven", "(kid) is ERERERE"),
+        (Step.PREPARED, Publication.NOT_SERVED, True, "Proven", "no API server publishes"),
+        (Step.DROP_OLD, NotObserved("it signs"), True, "Proven", "(kid) is ERERERE"),
+    ],
+)
+def test_the_service_account_key_is_published(
+    step: Step, found: Publication | NotObserved, met: bool | None, reason: str, says: str
+) -> None:
+    facts = replace(facts_at(step), published_keys={"control-plane-1": found})
+    one = shown(record_at(step), facts)[SERVICE_ACCOUNT_KEY_PUBLISHED]
+    assert (one.met, one.reason) == (met, reason)
+    assert says in one.message
+    alone = record_at(step, kinds=(AuthorityKind.CLUSTER,))
+    assert SERVICE_ACCOUNT_KEY_PUBLISHED not in shown(alone, facts)
 
 
 def test_a_rotation_that_progresses_or_waits() -> None:

@@ -14,7 +14,7 @@ import pytest
 from attestors.wire.statement.names import STATEMENT_CONFIG_MAP, STATEMENT_NAMESPACE
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.kube.errors import ApiError, Cause, Conflict, Forbidden, Gone, ServerError, Unreachable
-from signer.kube.resources import CONFIG_MAPS
+from signer.kube.resources import CONFIG_MAPS, MACHINES_V1BETA2
 from signer.model.fields import format_time
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
@@ -22,12 +22,14 @@ from signer.rotation.bundles import bundle_of
 from signer.rotation.confirmation import NothingToConfirm, confirm, read_unconfirmed
 from signer.rotation.desired import LINK_LIFETIME
 from signer.rotation.management import RENEWED_BEFORE_END
+from signer.rotation.observer import ASKED_AGAIN
 from signer.rotation.operations import Operation
 from signer.rotation.phases import FORWARD, Phase, SigningPairs, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, PAUSED
 from signer.rotation.reconciler import IDLE_SECONDS
 from signer.rotation.record import Moment as RecordMoment
 from signer.rotation.rotations import Unverified, Verified
+from signer.rotation.workload import CLUSTER_INFO
 from tests.unit.signer.rotation.fault_world import (
     CLUSTER,
     KEY,
@@ -520,14 +522,31 @@ def test_a_rotation_that_leads_nowhere_is_abandoned() -> None:
             for one in ("was abandoned", *because):
                 assert one in controller.condition(REJECTED)
 
+        await is_rejected("Secret <cluster>-signing holds another pair")
+        pair = world.secret("ca")
+        both = {f"{one}.{end}": pair[f"tls.{end}"] for one in ("client", "serving") for end in ("crt", "key")}
+        world.put_secret("signing", both)
+        await is_rejected("Secret <cluster>-kubeconfig is of another CA")
+        former = world_at(Step.NEW_AUTHORITY)
+        world.put_secret("kubeconfig", former.secret("kubeconfig"))
+        await is_rejected("ConfigMap kube-public/cluster-info")
+        world.workload.put(CLUSTER_INFO, former.workload.get(CLUSTER_INFO))
+        await is_rejected("KubeadmConfigs of MachinePools pin another CA")
+        world.management.edit(PINS, {"spec": former.management.get(PINS)["spec"]})
+        for kind in KINDS:
+            if len(certificates(world.secret(kind.value)["tls.crt"])) > 1:
+                await is_rejected(f"Secret <cluster>-{kind.value} holds more than")
+                world.put_secret(kind.value, former.secret(kind.value))
+        (node,) = world.state.nodes
+        await is_rejected("these nodes have a certificate of another CA", node.name)  # the lost CA has signed it
+        await world.renew(node, controller)
+        assert node.waits, "it names the lost CA, so its Machine is replaced"
+        world.state.nodes.remove(node)
+        world.management.remove(MACHINES_V1BETA2.object(node.name, KEY.namespace))
+        world.add_node("replaced")
         await is_rejected("Secret <cluster>-trust does not hold the CA of Secret <cluster>-ca alone")
         only = bundle_of(world.authority())
         world.put_secret("trust", {"client-ca.crt": only, "server-ca.crt": only, "link.crt": b""})
-        await is_rejected("Secret <cluster>-kubeconfig is of another CA")
-        world.put_secret("kubeconfig", world_at(Step.NEW_AUTHORITY).secret("kubeconfig"))
-        (node,) = world.state.nodes
-        await is_rejected("these nodes use another CA", node.name)  # the lost CA has signed its client certificate
-        await world.renew(node, controller)
         for kind in KINDS:
             for role in Role:
                 path = secret_path(pair_suffix(kind, identifier, role))
@@ -935,6 +954,46 @@ def test_the_management_cluster_is_restored(now: Step, restored: Step) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("now", "former"),
+    [
+        (Step.DROP_OLD, Step.ACCEPT),
+        (Step.DROP_OLD, Step.NODES_TRUST),
+        (Step.SIGN_SERVING, Step.ACCEPT),
+        (Step.NODES_TRUST, Step.ACCEPT),
+    ],
+)
+def test_somebody_puts_an_older_record_back(now: Step, former: Step) -> None:
+    """Its seal is valid, and the old CA would sign for nodes: API servers may refuse that by now."""
+
+    async def scenario() -> None:
+        world = world_at(now)
+        controller = await Controller.started(world)
+        await controller.settle()
+        for _ in range(3):  # API servers may drop the old CA
+            await world.progress(controller)
+        kept = world.state.management.found[RECORD]
+        older = world_at(former).state.management.found[RECORD]
+        world.management.put(RECORD, {**older, "metadata": kept["metadata"]})
+        secrets = {path: one for path, one in world.state.management.found.items() if "/secrets/" in path}
+        for _ in range(3):
+            await controller.look()
+            for node in world.state.nodes:
+                node.renewed -= KUBELET_LIFETIME
+                await world.renew(node, controller)
+            world.require_everybody_is_accepted()
+        found = {path: one for path, one in world.state.management.found.items() if "/secrets/" in path}
+        assert found == secrets, "nothing of the older record is carried out"
+        assert "is older than one that this controller has seen" in controller.condition(PROGRESSING)
+        world.order(Operation.ROLLBACK)
+        await controller.look()
+        assert "is older than" in controller.condition(REJECTED)
+        world.management.put(RECORD, kept)
+        await finish(world, controller)
+
+    run(scenario())
+
+
 def test_no_canary_while_the_cluster_is_paused() -> None:
     """Nothing is written then, in either cluster: PlayedLeader refuses."""
 
@@ -952,3 +1011,144 @@ def test_no_canary_while_the_cluster_is_paused() -> None:
         await finish(world, controller)
 
     run(scenario())
+
+
+def test_an_api_server_that_misses_the_service_account_key_holds_the_rotation() -> None:
+    """Its Machine is new, and got another file: from a stale cache, or by hand. No server signs by the new key."""
+
+    async def scenario() -> None:
+        kind = AuthorityKind.SERVICE_ACCOUNT
+        world = FaultWorld.new(kinds=(AuthorityKind.CLUSTER, kind), servers=2, nodes=1)
+        controller = await Controller.started(world)
+        world.order(Operation.START)
+        await go_on(world, controller, in_phase(Phase.PREPARED))
+        new = world.now_record.authority(kind).made.public_key_hash
+        server = world.state.servers[0]
+        kept, server.keys = server.keys, tuple(one for one in server.keys if one != new)
+        world.order(Operation.COMPLETE)
+        for _ in range(3):
+            await controller.look()
+        assert world.now_record.phase is Phase.PREPARED
+        assert server.name in controller.condition(REJECTED)
+        assert "/openid/v1/jwks" in controller.condition(REJECTED)
+        assert server.name in controller.condition("ServiceAccountKeyPublished")
+        assert world.service_account_keys()[0] != new
+        server.keys = kept
+        world.order(Operation.COMPLETE)
+        await go_on(world, controller, at_step(Step.SWITCH))
+        server.keys = tuple(one for one in kept if one != new)
+        await controller.settle()
+        assert controller.condition(PROGRESSING).startswith("WriteWouldBeUnsafe: I2")
+        assert world.service_account_keys()[0] != new
+        server.keys = kept
+        await go_on(world, controller, in_phase(Phase.COMPLETED))
+        assert world.service_account_keys()[0] == new
+
+    run(scenario())
+
+
+# Canaries are certificates
+
+
+async def minutes_pass(world: FaultWorld, controller: Controller, minutes: int = 60) -> int:
+    """A pass each minute; returns how often the API servers were asked."""
+    before = controller.servers.asked
+    for _ in range(minutes):
+        world.wait(60)
+        assert await controller.look() > 0
+    return controller.servers.asked - before
+
+
+@pytest.mark.parametrize("step", [Step.PREPARED, Step.SIGN_SERVING], ids=lambda one: one.value)
+def test_few_canaries_while_nothing_but_a_person_or_the_clock_is_waited_for(step: Step) -> None:
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        await controller.settle()
+        assert 1 <= await minutes_pass(world, controller) <= 60 / (ASKED_AGAIN.total_seconds() / 60) + 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("step", [Step.SERVERS_TRUST, Step.SERVERS_PRESENT, Step.DROP_OLD], ids=lambda one: one.value)
+def test_every_pass_asks_where_api_servers_are_waited_for(step: Step) -> None:
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        await controller.settle()
+        assert await minutes_pass(world, controller, 10) == 10
+
+    run(scenario())
+
+
+def test_an_order_asks_anew() -> None:
+    """What was accepted minutes ago completes nothing."""
+
+    async def scenario() -> None:
+        world = world_at(Step.PREPARED)
+        controller = await Controller.started(world)
+        world.wait(3600)
+        await controller.settle()
+        (server,) = world.state.servers
+        kept, server.client_trust = server.client_trust, server.client_trust[:1]
+        world.order(Operation.COMPLETE)
+        await controller.look()
+        assert "refuse client certificates of the new CA: " + server.name in controller.condition(REJECTED)
+        assert world.now_record.step is Step.PREPARED
+        server.client_trust = kept
+        world.order(Operation.COMPLETE)
+        await go_on(world, controller, in_phase(Phase.COMPLETED))
+
+    run(scenario())
+
+
+def test_a_write_asks_anew() -> None:
+    """No invariant is asserted by earlier answers."""
+
+    async def scenario() -> None:
+        world = world_at(Step.PREPARED)
+        controller = await Controller.started(world)
+        await controller.settle()
+        trust, before = world.secret("trust"), controller.servers.asked
+        world.put_secret("trust", {**trust, "server-ca.crt": world.secret("ca")["tls.crt"]})
+        world.wait(1)
+        await controller.look()
+        assert controller.servers.asked == before + 1
+        assert world.secret("trust")["server-ca.crt"] == trust["server-ca.crt"]
+
+    run(scenario())
+
+
+def test_another_machine_is_asked_at_once() -> None:
+    async def scenario() -> None:
+        world = world_at(Step.PREPARED)
+        controller = await Controller.started(world)
+        await controller.settle()
+        before = controller.servers.asked
+        world.wait(1)
+        world.make_server()
+        world.state.servers[-1].client_trust = world.state.servers[-1].client_trust[:1]
+        await controller.look()
+        assert controller.servers.asked == before + 1
+        assert world.state.servers[-1].name in controller.condition(PROGRESSING)
+        assert await minutes_pass(world, controller, 5) == 5, "one that refuses the new CA is asked at every pass"
+
+    run(scenario())
+
+
+def test_the_controller_connects_anew_with_each_kubeconfig_that_it_writes(caplog: pytest.LogCaptureFixture) -> None:
+    """With the former one it refuses API servers of the new CA, until its watch has failed often."""
+
+    async def scenario() -> None:
+        world = small()
+        controller = await Controller.started(world)
+        world.order(Operation.START)
+        await go_on(world, controller, in_phase(Phase.PREPARED))
+        assert controller.reconnected == [world.secret("kubeconfig")["value"]]
+        world.order(Operation.COMPLETE)
+        await go_on(world, controller, in_phase(Phase.COMPLETED))
+        assert len(controller.reconnected) == len(set(controller.reconnected)) == 3, "published, switched, dropped"
+        assert controller.reconnected[-1] == world.secret("kubeconfig")["value"]
+
+    run(scenario())
+    assert "nodes are not told" not in caplog.text

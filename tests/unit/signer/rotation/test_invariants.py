@@ -25,7 +25,7 @@ from signer.rotation.desired import (
     WritePins,
     WriteTrust,
 )
-from signer.rotation.facts import Absent, Facts, HeldCertificate, Link, NotObserved
+from signer.rotation.facts import Absent, Facts, HeldCertificate, Link, NotObserved, Publication
 from signer.rotation.invariants import InvariantBroken, require_step, require_write
 from signer.rotation.phases import BACK, FORWARD, Phase, Step
 from tests.unit.signer.rotation.model_world import reference
@@ -129,6 +129,23 @@ def test_i2_nothing_is_by_the_new_ca_before_every_server_accepts_it(write: Write
     broken("I2", write, Step.SWITCH, with_servers(facts, PREPARED_SERVER, unseen={"b": "away"}))
     broken("I2", write, Step.SWITCH, with_servers(facts))
     broken("I2", write, Step.SWITCH, replace(facts, servers=UNKNOWN))
+
+
+def test_i2_no_key_signs_tokens_before_every_server_publishes_it() -> None:
+    write, facts = WriteAuthority(AuthorityKind.SERVICE_ACCOUNT, SecretContents(NEW_FIRST, NEW)), facts_at(Step.SWITCH)
+    require(write, Step.SWITCH)
+    require(write, Step.SWITCH, replace(facts, published_keys={"a": Publication.NOT_SERVED}))
+    lacking: tuple[dict[str, Publication | NotObserved] | NotObserved, ...] = (
+        {"a": Publication.PUBLISHED, "b": Publication.MISSING},
+        {"a": Publication.PUBLISHED, "b": Publication.NOT_SERVED},
+        {"a": Publication.PUBLISHED, "b": UNKNOWN},
+        {},
+        UNKNOWN,
+    )
+    for found in lacking:
+        broken("I2", write, Step.SWITCH, replace(facts, published_keys=found))
+    back = WriteAuthority(AuthorityKind.SERVICE_ACCOUNT, SecretContents(OLD_FIRST, OLD))
+    require(back, Step.RESTORE_OLD, replace(facts_at(Step.RESTORE_OLD), published_keys=UNKNOWN))
 
 
 @pytest.mark.parametrize("presented", Presented)

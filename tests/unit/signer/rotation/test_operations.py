@@ -82,6 +82,7 @@ POSSIBLE = {
     Operation.START_WITHOUT_WORKERS_ROLLOUT: OVER,
     Operation.COMPLETE: (Phase.PREPARED,),
     Operation.ROLLBACK: tuple(phase for phase in Phase if phase not in OVER),
+    Operation.ROTATE_NODE_CLIENT: (),
     Operation.RETRY: (*Phase, NeverRotated()),
     Operation.ABANDON: tuple(phase for phase in Phase if phase not in OVER),
 }

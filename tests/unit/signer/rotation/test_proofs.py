@@ -17,6 +17,7 @@ from signer.rotation.facts import (
     Facts,
     HeldCertificate,
     NotObserved,
+    Publication,
     RenewalFacts,
     RootCAFacts,
     ServerFacts,
@@ -34,6 +35,7 @@ from signer.rotation.proofs import (
     all_of,
     clients_have_returned,
     named,
+    servers_trust,
     switch_is_safe,
 )
 from signer.rotation.record import Moment, RotationRecord, SkippedGate
@@ -442,3 +444,30 @@ def test_the_workload_cluster_cannot_refuse_the_way_back_but_by_its_servers(step
 
 def test_answers_are_three() -> None:
     assert {Acceptance.ACCEPTED, Acceptance.REFUSED} == set(Acceptance)
+
+
+# The service-account key
+
+
+@pytest.mark.parametrize("step", [Step.SERVERS_TRUST, Step.PREPARED])
+def test_every_server_publishes_the_new_service_account_key(step: Step) -> None:
+    def proven(found: Any, record: RotationRecord) -> Proof:
+        facts = replace(facts_at(step), published_keys=found)
+        return servers_trust(record, facts) if step is Step.SERVERS_TRUST else switch_is_safe(record, facts)
+
+    record, published = record_at(step), Publication.PUBLISHED
+    assert proven({"a": published, "b": published}, record) == Proven()
+    not_proven(proven({"a": published, "b": Publication.MISSING}, record), "b", match="/openid/v1/jwks")
+    not_proven(proven({"a": published, "b": Publication.NOT_SERVED}, record), "b", match="/openid/v1/jwks")
+    not_known(proven({"a": published, "b": UNKNOWN}, record), "b", match="b: timeout")
+    not_known(proven({}, record), match="no Machine")
+    not_known(proven(UNKNOWN, record), match="timeout")
+    assert proven(UNKNOWN, record_at(step, kinds=(CA, ETCD))) == Proven(), "the key is not rotated"
+
+
+def test_a_cluster_that_publishes_no_keys_is_known_by_its_machines() -> None:
+    none = {"a": Publication.NOT_SERVED, "b": Publication.NOT_SERVED}
+    facts = replace(facts_at(Step.SERVERS_TRUST), published_keys=none)
+    assert proof(Step.SERVERS_TRUST, facts) == Proven()
+    older = replace(facts, renewal=RenewalFacts(("a",), "older Machines"))
+    not_proven(proof(Step.SERVERS_TRUST, older), "a", match="older Machines")

@@ -33,6 +33,7 @@ from tests.unit.signer.rotation.situations import (
     with_machine,
     with_pair,
     with_servers,
+    without,
 )
 
 CA = AuthorityKind.CLUSTER
@@ -157,8 +158,13 @@ def test_the_canary_is_by_the_new_ca() -> None:
 def test_the_way_back_replaces_machines_that_may_sign_by_the_new_ca() -> None:
     step = Step.NODES_RETURN
     facts = replace(facts_at(step), renewal=RenewalFacts(("control-plane-1",), "older"))
-    assert PROOF_OF[step](split(step), facts) == Proven()
-    assert not _servers_must_change(split(step), facts)
+    one_pair = record_at(step)
+    assert PROOF_OF[step](one_pair, facts) == Proven()
+    assert not _servers_must_change(one_pair, facts)
+    assert isinstance(PROOF_OF[step](split(step), facts), NotProven), "a restored record may be older than that step"
+    unpublished = without(split(step), Moment.TRUST_WRITTEN)
+    assert PROOF_OF[step](unpublished, facts) == Proven()
+    assert not _servers_must_change(unpublished, facts)
     assert isinstance(PROOF_OF[step](signed_by_new(step), facts), NotProven)
     assert _servers_must_change(signed_by_new(step), facts)
     assert PROOF_OF[step](signed_by_new(step), facts_at(step)) == Proven()

@@ -55,7 +55,7 @@ def progress(world: ModelWorld) -> None:
     world.roll_one()
     for number in range(len(world.nodes)):
         world.renew(number)
-    world.wait(8 * 86400)
+    world.wait(2 * 86400)
 
 
 def passes(world: ModelWorld, most: int = 400) -> None:
@@ -114,6 +114,7 @@ def test_a_rollback_of_clients_waits_for_a_person() -> None:
     while world.record.step is not Step.SERVERS_PRESENT:
         if isinstance(world.step(), Wait):
             progress(world)
+    world.roll_one()
     world.record = carry_out(world.order(Operation.ROLLBACK, 3), world.record, world.facts(), stalled=False)
     world.run()
     view = view_of(world)
@@ -164,10 +165,33 @@ def test_a_status_of_another_rotation_says_nothing_of_this_one() -> None:
     assert view.attention is Attention.NEEDED
 
 
+def test_a_new_step_does_not_wait_for_what_the_former_one_did() -> None:
+    """The policy's status follows the record some seconds later."""
+    world = ModelWorld()
+    while not isinstance(world.step(), Wait):
+        pass
+    world.wait(4 * 3600)
+    former = policy_of(world)
+    assert view_of(world).waits_for
+    assert view_of(world).attention is Attention.NEEDED
+    before = world.record.step
+    while world.record.step is before:
+        if isinstance(world.step(), Wait):
+            progress(world)
+    view = rotation_view(KEY, former, rotation_object(world.record))
+    assert isinstance(view, RotationView)
+    assert (view.step is before, view.reported, view.up_to_date) == (False, True, False)
+    assert (view.waits_for, view.reason, view.attention) == ("", "", Attention.NONE)
+
+
 def test_a_rotation_that_does_not_authenticate_needs_attention() -> None:
     world = ModelWorld()
     policy = policy_of(world, Unverified("forged"))
-    assert rotation_view(KEY, policy, rotation_object(world.record)).attention is Attention.NEEDED
+    policy["status"]["credentials"] = {}
+    view = rotation_view(KEY, policy, rotation_object(world.record))
+    assert isinstance(view, RotationView)
+    assert view.attention is Attention.NEEDED
+    assert "forged" in view.waits_for, "whichever step the status is of"
     assert rotation_view(KEY, policy, {"spec": 1}).attention is Attention.NEEDED
 
 

@@ -36,7 +36,7 @@ from signer.rotation.bundles import bundle_of
 from signer.rotation.facts import Absent, HeldPair, Unusable
 from signer.rotation.node_client.reconciler import NodeClientReconciler
 from signer.rotation.node_client.signing import NodeClientSigning
-from signer.rotation.operations import Operation
+from signer.rotation.operations import Operation, Order
 from signer.rotation.phases import Phase
 from signer.rotation.rotations import RotationChanged
 from signer.rotation.secrets import read_kept_pair
@@ -98,10 +98,14 @@ class Process(Controller):
             signing=self.signing,
             ask_servers=self._ask,
             settings=settings,
+            tell=lambda kind, reason, message: self.told.append((kind, reason, message)),
             changed=lambda: None,
             now=self._now,
             random=Random(0),
         )
+
+    async def carry_out(self, order: Order) -> None:
+        await self.node_client.carry_out(order)
 
     async def _ask(
         self, endpoint: ClusterConnection, expected: tuple[ExpectedServer, ...], authorities: TwoAuthorities

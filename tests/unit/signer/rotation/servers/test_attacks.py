@@ -148,7 +148,7 @@ async def test_a_server_that_accepts_and_refuses_is_not_known() -> None:
         observed = await observe(port, A)
     (found,) = observed.observations
     assert isinstance(found.accepts_old, NotKnown)
-    assert "same pass" in found.accepts_old.message
+    assert "one pass" in found.accepts_old.message
 
 
 @pytest.mark.parametrize("first_fails", [True, False])
