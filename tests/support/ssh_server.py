@@ -122,7 +122,8 @@ class SSHServer(ClosedAtTheEnd):
             ["unshare", "--mount", "sh", start, self._sshd, "-D", "-e", "-f", configuration],
             {"LD_LIBRARY_PATH": ":".join(map(str, _libraries()))},
         )
-        program.wait_ready(lambda: "Server listening" in program.log.read_text(errors="replace"))
+        listening = f"Server listening on {HOST} port {port}."  # of this start: the log may have earlier ones
+        program.wait_ready(lambda: listening in program.log.read_text(errors="replace"))
         return port, program
 
 

@@ -115,7 +115,7 @@ def test_what_a_person_does_next() -> None:
     assert status(completed, terminal=False).endswith("Next       nothing\n")
     assert "rotate tenant/blue preflight`" in status(NoRotation(KEY), terminal=False)
     faulty = NoRotation(KEY, fault="not a rotation of ours")
-    assert "delete the object" in status(faulty, terminal=False)
+    assert "Do not delete it" in status(faulty, terminal=False)
     assert change_line(faulty) == "tenant/blue: no rotation: not a rotation of ours"
 
 
