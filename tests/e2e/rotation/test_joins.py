@@ -30,6 +30,7 @@ from tests.deploy.manifests import CONTROL_PLANE, WORKER, of_class
 from tests.e2e.kubeadm.cluster import kubeadm_api, with_control_plane
 from tests.e2e.kubeadm.node import attestation, machine_address
 from tests.e2e.rotation.machines import CONFIGURATION, MACHINE, JoiningMachine, RotatedPlane
+from tests.e2e.rotation.test_whole_rotation import pairs as pairs
 from tests.e2e.rotation.test_whole_rotation import world as world
 from tests.e2e.rotation.world import NAMESPACE, RotationWorld
 from tests.support.binaries import MissingPart, skip_or_fail

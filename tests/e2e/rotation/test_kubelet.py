@@ -30,6 +30,7 @@ from tests.deploy.manifests import WORKER, of_class
 from tests.deploy.running_machine import RunningMachine
 from tests.e2e.kubeadm.node import attestation, ready, wait_ready
 from tests.e2e.rotation.machines import CONFIGURATION, GRACE_SECONDS, Heartbeats, JoiningMachine
+from tests.e2e.rotation.test_whole_rotation import pairs as pairs
 from tests.e2e.rotation.test_whole_rotation import world as world
 from tests.e2e.rotation.world import CLUSTER, NAMESPACE, RotationWorld
 from tests.support import statements

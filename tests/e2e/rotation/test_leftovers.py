@@ -11,6 +11,7 @@ from signer.kube.resources import API_SERVICES, CONFIG_MAPS, VALIDATING_WEBHOOKS
 from signer.testing.clients import BlockingClient
 from signer.testing.world import RunningController
 from tests.e2e.rotation.test_whole_rotation import controller as controller
+from tests.e2e.rotation.test_whole_rotation import pairs as pairs
 from tests.e2e.rotation.test_whole_rotation import world as world
 from tests.e2e.rotation.world import RotationWorld
 from tests.support.processes import wait_until

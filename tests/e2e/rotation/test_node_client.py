@@ -18,6 +18,7 @@ from signer.kube.connection import ClusterConnection
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.rotation.node_client import reconciler
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
+from tests.e2e.rotation.test_whole_rotation import pairs as pairs
 from tests.e2e.rotation.test_whole_rotation import world as world
 from tests.e2e.rotation.world import CLUSTER, NAMESPACE, SETTINGS, RotatedNode, RotationWorld
 from tests.integration.fixtures import keyed_mac
