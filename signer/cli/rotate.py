@@ -148,6 +148,13 @@ def _add_confirm(actions: Commands) -> None:
     )
     _add_common(parser)
     add_controller_namespace(parser)
+    parser.add_argument(
+        "--node-client-authority",
+        action="append",
+        default=[],
+        metavar="HASH",
+        help="also seal Secret <cluster>-node-client-ca if it holds the CA with this hash (sha256:…)",
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
     parser.set_defaults(command=_confirm)
 
@@ -236,7 +243,14 @@ def _confirm(options: argparse.Namespace) -> int:
 
     try:
         found = _run(
-            options, lambda management, key: confirm_rotation(management, key, options.controller_namespace, agreed)
+            options,
+            lambda management, key: confirm_rotation(
+                management,
+                key,
+                options.controller_namespace,
+                agreed,
+                node_client=frozenset(options.node_client_authority),
+            ),
         )
     except NotOrdered as error:
         print_to_stderr(f"node-attestation-controller: {error}")

@@ -23,7 +23,12 @@ class NoControllerKey(Exception):
 
 
 async def confirm_rotation(
-    management: GetAndReplace, key: ClusterKey, controller_namespace: str, agreed: Callable[[Unconfirmed], bool]
+    management: GetAndReplace,
+    key: ClusterKey,
+    controller_namespace: str,
+    agreed: Callable[[Unconfirmed], bool],
+    *,
+    node_client: frozenset[str],
 ) -> Unconfirmed:
     """Show it to ``agreed``, and seal it.
 
@@ -33,7 +38,7 @@ async def confirm_rotation(
         ApiError: from the management cluster.
     """
     keys = await _controller_keys(management, controller_namespace)
-    found = await read_unconfirmed(management, key, keys)
+    found = await read_unconfirmed(management, key, keys, node_client=node_client)
     if not agreed(found):
         raise NotOrdered("nothing was confirmed")
     await confirm(management, found, keys, datetime.now(UTC))

@@ -82,6 +82,9 @@ def _others(facts: Facts) -> str:
 def _certificates(stays: AuthorityReference, facts: Facts) -> str:
     if facts.unattested:
         return f"these Machines' nodes have no record, so that they may use the other CA: {named(facts.unattested)}"
+    unknown = tuple(sorted(one.node for one in facts.nodes if not one.is_all))
+    if unknown:
+        return f"these nodes have certificates of kinds that this version does not know: {named(unknown)}"
     own = {stays.public_key_hash, ""}
     others = tuple(sorted(one.node for one in facts.nodes if not {one.client, one.serving} <= own))
     return (

@@ -59,8 +59,10 @@ class Unconfirmed:
     manifest: JsonObject = field(repr=False)
 
 
-async def read_unconfirmed(management: Get, key: ClusterKey, keys: ControllerKeys) -> Unconfirmed:
-    """What there is to confirm.
+async def read_unconfirmed(
+    management: Get, key: ClusterKey, keys: ControllerKeys, *, node_client: frozenset[str] = frozenset()
+) -> Unconfirmed:
+    """What there is to confirm. ``node_client`` holds the hash of the node-client authority, if the person names it.
 
     Raises:
         NothingToConfirm, CannotBeConfirmed: see there.
@@ -80,7 +82,7 @@ async def read_unconfirmed(management: Get, key: ClusterKey, keys: ControllerKey
     if isinstance(verified, Unauthentic) and verified.fault is not Fault.UNKNOWN_KEY:
         raise CannotBeConfirmed(f"the CertificateAuthorityRotation was edited ({verified.fault.value}): restore it")
     pairs = tuple([one for authority in record.authorities for one in await _kept(management, record, authority, keys)])
-    pairs += await _node_client(management, record, keys)
+    pairs += await _node_client(management, record, keys, node_client)
     if isinstance(verified, Authentic) and not pairs:
         raise NothingToConfirm(f"the controller key of today has sealed the rotation of Cluster {key}")
     return Unconfirmed(record, await _signs(management, record), pairs, manifest)
@@ -126,17 +128,19 @@ async def _kept(
     return found
 
 
-async def _node_client(management: Get, record: RotationRecord, keys: ControllerKeys) -> tuple[KeptPair, ...]:
-    """No record names it: the person who is shown its hash vouches for it. Unsealed, it would fall out of the trust."""
+async def _node_client(
+    management: Get, record: RotationRecord, keys: ControllerKeys, vouched: frozenset[str]
+) -> tuple[KeptPair, ...]:
+    """No record names it, and a tenant may have written the Secret: it is sealed only if the person gave its hash."""
     name = f"{record.cluster.name}-{NODE_CLIENT_CA}"
     try:
         manifest = await management.get(SECRETS.object(name, record.cluster.namespace))
     except NotFound:
         return ()
     reference = _reference(read_secret(AuthorityKind.CLUSTER, manifest))
-    if isinstance(reference, Unusable) or not isinstance(
-        read_kept_pair(AuthorityKind.CLUSTER, manifest, keys).held, Unusable
-    ):
+    if isinstance(reference, Unusable) or reference.public_key_hash not in vouched:
+        return ()
+    if not isinstance(read_kept_pair(AuthorityKind.CLUSTER, manifest, keys).held, Unusable):
         return ()
     return (KeptPair(AuthorityKind.CLUSTER, Role.NEW, name, reference, manifest),)
 

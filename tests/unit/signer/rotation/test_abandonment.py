@@ -72,6 +72,7 @@ def test_what_is_cleared_may_be_rotated_again() -> None:
         (replace(cleared(), pins={"pool": frozenset({HASH[OLD], HASH[NEW]})}), "pin another CA: pool"),
         (replace(cleared(), unattested=("machine-9",)), "no record, so that they may use the other CA: machine-9"),
         (with_secret(cleared(), PROXY, pair(OLD, PROXY, NEW)), "<cluster>-proxy holds more than"),
+        (replace(cleared(), nodes=(replace(node("worker-7"), is_all=False),)), "does not know: worker-7"),
         (replace(cleared(), nodes=(node("worker-7", evidence=NEW),)), "know the cluster by another CA.*worker-7"),
         (replace(cleared(), nodes=(node("worker-7", client=NEW),)), "worker-7"),
         (replace(cleared(), nodes=(node("worker-7", serving=NEW),)), "worker-7"),

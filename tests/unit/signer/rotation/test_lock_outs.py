@@ -443,8 +443,12 @@ def test_the_node_client_authority_stays_published_after_a_confirmation() -> Non
         world = move(world, keys)
         controller = await Controller.started(world)
         client: Any = MemoryClient(world.management, Interfere())
-        found = await read_unconfirmed(client, KEY, keys)
-        assert made.certificate.public_key_hash in "\n".join(what_is_confirmed(found))
+        left_out = await read_unconfirmed(client, KEY, keys)
+        own_hash = made.certificate.public_key_hash
+        assert own_hash not in "\n".join(what_is_confirmed(left_out)), "a tenant may have written it"
+        found = await read_unconfirmed(client, KEY, keys, node_client=frozenset({own_hash}))
+        assert own_hash in "\n".join(what_is_confirmed(found))
+        assert len(found.pairs) == len(left_out.pairs) + 1
         await confirm(client, found, keys, world.state.now)
         await controller.settle()
         assert made.certificate.der in certificates(world.secret("trust")["client-ca.crt"])
