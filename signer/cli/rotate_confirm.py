@@ -68,6 +68,11 @@ def what_is_confirmed(found: Unconfirmed) -> Iterator[str]:
     for kept in found.pairs:
         if kept.name.endswith(f"-{NODE_CLIENT_CA}"):
             yield f"Node-client authority: {kept.reference.public_key_hash}, in Secret {kept.name}."
+    for kept in found.left_out:
+        yield (
+            f"Secret {kept.name} is left out, and API servers will refuse its certificates: if you know the CA, give "
+            f"--node-client-authority {kept.reference.public_key_hash}."
+        )
     skipped = ", ".join(f"{one.gate.value} (ordered at {format_time(one.at)})" for one in record.skipped)
     yield f"It skips these gates: {skipped or 'none'}."
     waits = record.waits

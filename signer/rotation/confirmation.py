@@ -57,6 +57,8 @@ class Unconfirmed:
     pairs: tuple[KeptPair, ...]
     """The rotation's Secrets that the present key has not sealed."""
     manifest: JsonObject = field(repr=False)
+    left_out: tuple[KeptPair, ...] = ()
+    """A node-client authority that is not sealed, and falls out of the trust."""
 
 
 async def read_unconfirmed(
@@ -82,10 +84,12 @@ async def read_unconfirmed(
     if isinstance(verified, Unauthentic) and verified.fault is not Fault.UNKNOWN_KEY:
         raise CannotBeConfirmed(f"the CertificateAuthorityRotation was edited ({verified.fault.value}): restore it")
     pairs = tuple([one for authority in record.authorities for one in await _kept(management, record, authority, keys)])
-    pairs += await _node_client(management, record, keys, node_client)
+    separate = await _node_client(management, record, keys)
+    pairs += tuple(one for one in separate if one.reference.public_key_hash in node_client)
     if isinstance(verified, Authentic) and not pairs:
         raise NothingToConfirm(f"the controller key of today has sealed the rotation of Cluster {key}")
-    return Unconfirmed(record, await _signs(management, record), pairs, manifest)
+    left_out = tuple(one for one in separate if one not in pairs)
+    return Unconfirmed(record, await _signs(management, record), pairs, manifest, left_out)
 
 
 async def confirm(management: GetAndReplace, found: Unconfirmed, keys: ControllerKeys, now: datetime) -> None:
@@ -128,9 +132,7 @@ async def _kept(
     return found
 
 
-async def _node_client(
-    management: Get, record: RotationRecord, keys: ControllerKeys, vouched: frozenset[str]
-) -> tuple[KeptPair, ...]:
+async def _node_client(management: Get, record: RotationRecord, keys: ControllerKeys) -> tuple[KeptPair, ...]:
     """No record names it, and a tenant may have written the Secret: it is sealed only if the person gave its hash."""
     name = f"{record.cluster.name}-{NODE_CLIENT_CA}"
     try:
@@ -138,9 +140,8 @@ async def _node_client(
     except NotFound:
         return ()
     reference = _reference(read_secret(AuthorityKind.CLUSTER, manifest))
-    if isinstance(reference, Unusable) or reference.public_key_hash not in vouched:
-        return ()
-    if not isinstance(read_kept_pair(AuthorityKind.CLUSTER, manifest, keys).held, Unusable):
+    kept = read_kept_pair(AuthorityKind.CLUSTER, manifest, keys).held
+    if isinstance(reference, Unusable) or not isinstance(kept, Unusable):
         return ()
     return (KeptPair(AuthorityKind.CLUSTER, Role.NEW, name, reference, manifest),)
 
