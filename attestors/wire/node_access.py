@@ -31,8 +31,8 @@ from attestors.wire.ssh.keys import HostKey, PublicKey, host_key
 from attestors.wire.ssh_host_keys import MAXIMUM_HOST_KEYS
 
 MAXIMUM_TEXT_BYTES: Final = 16 * 1024
-MAXIMUM_USER_AUTHORITIES: Final = 8
-"""Two during a rotation, and those for emergencies."""
+MAXIMUM_USER_AUTHORITIES: Final = 12
+"""Two during a rotation, and those for emergencies: eight of a policy, and two generations of a master secret."""
 MAXIMUM_HOST_AUTHORITIES: Final = 4
 LARGEST_TRUST_VERSION: Final = 2**63 - 1
 _MARK: Final = b"# node-access "

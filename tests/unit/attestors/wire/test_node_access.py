@@ -164,7 +164,7 @@ def test_more_than_16_kib_are_refused() -> None:
 
 
 def test_more_lines_of_one_kind_than_allowed_are_refused() -> None:
-    keys = [Ed25519Key(bytes(31) + bytes([number])) for number in range(1, 10)]
+    keys = [Ed25519Key(bytes(31) + bytes([number])) for number in range(1, 14)]
     assert refusal(lambda: trust(user_authorities=tuple(keys))) == NodeAccessReason.TOO_MANY_LINES
     assert refusal(lambda: trust(host_authorities=tuple(keys[:5]))) == NodeAccessReason.TOO_MANY_LINES
     four = tuple(map(certificate, keys[:4]))
