@@ -28,7 +28,9 @@ from node_access.values import Connection, Login, ProcessIdentity, Session
 TICK_SECONDS: Final = 0.5
 IDLE_TICK_SECONDS: Final = 5.0
 HANG_UP_SECONDS: Final = 1.0
-"""Between SIGHUP and the end. A revoked certificate gets none."""
+"""Between SIGHUP and the end."""
+MESSAGE_SECONDS: Final = 0.2
+"""Between the message and the end if the certificate is revoked: sshd must pass the message on."""
 UNKNOWN_SECONDS: Final = 60.0
 """A connection that is older has logged in: sshd's LoginGraceTime is half of that."""
 _LOOK_SECONDS: Final = 5.0
@@ -178,8 +180,7 @@ class Sessions:
     def _begin_end(self, connection: Connection, notes: _Notes, reason: EndReason) -> None:
         self._machine.tell(connection, _MESSAGES[reason])
         if reason is EndReason.REVOKED:
-            notes.kill_at = self._clock.monotonic()
-            self._end(connection, notes)
+            notes.kill_at = self._clock.monotonic() + MESSAGE_SECONDS
             return
         notes.seen.update(self._machine.members(connection))
         self._machine.hang_up(connection)

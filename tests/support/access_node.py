@@ -5,6 +5,7 @@ It is a machine in a scratch root. Its users are root and alice, and its port is
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from attestors.wire.ssh.certificate import Certificate, CertificateKind, SignedCertificate
+from attestors.wire.ssh.certificate import Certificate, CertificateKind, SignedCertificate, parse_certificate_line
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.krl import RevocationList, encode_revocation_list
 from attestors.wire.ssh.options import Extension
@@ -158,16 +159,27 @@ class AccessNode(ClosedAtTheEnd):
         )
         return SignedCertificate(unsigned, sign(authority, unsigned.signed_bytes))
 
-    def ssh(self, certificate: SignedCertificate, *words: str, login: str = USER, program: str = "ssh") -> list[str]:
-        """A command line of the client. ``words`` are options and what follows the destination's name."""
+    def ssh(
+        self,
+        certificate: SignedCertificate,
+        *words: str,
+        login: str = USER,
+        program: str = "ssh",
+        agent: Path | None = None,
+    ) -> list[str]:
+        """A command line of the client, which has the key itself or asks an agent. ``words`` follow its options."""
         file = self.client / f"{certificate.certificate.serial}-cert.pub"
         file.write_text(f"{certificate.line}\n")
-        options = (
+        options = [
             *(f"Port={self.port}", f"HostName={HOST}", f"HostKeyAlias={NODE}", f"User={login}"),
             *(f"UserKnownHostsFile={self.client / 'known_hosts'}", "GlobalKnownHostsFile=none"),
-            *("StrictHostKeyChecking=yes", "BatchMode=yes", "ConnectTimeout=20", "IdentitiesOnly=yes"),
-            *("IdentityAgent=none", f"IdentityFile={self._identity}", f"CertificateFile={file}"),
-        )
+            *("StrictHostKeyChecking=yes", "BatchMode=yes", "ConnectTimeout=20"),
+        ]
+        if agent is not None:
+            options.append(f"IdentityAgent={agent}")
+        else:
+            options += ["IdentitiesOnly=yes", "IdentityAgent=none", f"IdentityFile={self._identity}"]
+            options.append(f"CertificateFile={file}")
         return [program, "-F", "none", *(word for option in options for word in ("-o", option)), *words]
 
     def log_in(
@@ -191,9 +203,15 @@ class AccessNode(ClosedAtTheEnd):
         return {line.split()[0] for line in self.machine.output().splitlines()}
 
     def sessions(self) -> list[dict[str, Any]]:
-        """What ``node-access-sessions list`` prints of sessions."""
-        found = self.listing()["sessions"]
-        assert isinstance(found, list)
+        """The daemon's records; ``serial`` is that of the session's certificate."""
+        found = []
+        for path in (self.root / "run/node-access/sessions").glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):  # over since
+                record = json.loads(path.read_text())
+                record["serial"] = parse_certificate_line(record["certificate"]).certificate.serial
+                ends = [record["certificate"], *record["prolongedBy"]]
+                record["deadline"] = max(parse_certificate_line(one).certificate.valid_before for one in ends)
+                found.append(record)
         return found
 
     def listing(self) -> dict[str, Any]:
