@@ -465,7 +465,7 @@ def test_sshd_reads_every_line_of_the_configuration(node: AccessNode) -> None:
     node.machine.run("/usr/sbin/sshd -T -f /etc/ssh/node-access-sshd.conf")
     lines = [line.split(" ", 1) for line in node.machine.output().splitlines()]
     effective = dict(lines)
-    forms = {"permitrootlogin": "without-password", "rekeylimit": "1073741824 3600"}
+    forms = {"permitrootlogin": "without-password", "rekeylimit": "1073741824 3600", "fingerprinthash": "SHA256"}
     for keyword, value in written.items():
         if keyword in effective:
             assert effective[keyword] == forms.get(keyword, value), keyword
