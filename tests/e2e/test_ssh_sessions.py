@@ -37,13 +37,18 @@ END_SECONDS: Final = 4.0
 """Two seconds that the design allows, and two for a machine that is busy with other tests."""
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AccessNode]:
+@pytest.fixture(scope="module", params=["installed", "OPENSSH_10"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AccessNode]:
+    """With the distribution's OpenSSH; and with a build of 10.x at the prefix that ``OPENSSH_10`` names."""
+    named = os.environ.get("OPENSSH_10", "")
+    if request.param == "OPENSSH_10" and not named:
+        pytest.skip("OPENSSH_10 names no build of OpenSSH 10")
     folder = tmp_path_factory.mktemp("node-access")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)  # sshd's principals command runs as another user
     try:
-        started = AccessNode(folder / "root")
+        openssh = Path(named) if request.param == "OPENSSH_10" else None
+        started = AccessNode(folder / "root", openssh=openssh)
     except MissingPart as missing:
         skip_or_fail(missing)
     with started:
@@ -460,9 +465,9 @@ def configuration(node: AccessNode) -> dict[str, str]:
 
 def test_sshd_reads_every_line_of_the_configuration(node: AccessNode) -> None:
     written = configuration(node)
-    node.machine.run("/usr/sbin/sshd -t -f /etc/ssh/node-access-sshd.conf")
+    node.machine.run(f"{node.sshd} -t -f /etc/ssh/node-access-sshd.conf")
     assert node.machine.output() == ""
-    node.machine.run("/usr/sbin/sshd -T -f /etc/ssh/node-access-sshd.conf")
+    node.machine.run(f"{node.sshd} -T -f /etc/ssh/node-access-sshd.conf")
     lines = [line.split(" ", 1) for line in node.machine.output().splitlines()]
     effective = dict(lines)
     forms = {"permitrootlogin": "without-password", "rekeylimit": "1073741824 3600", "fingerprinthash": "SHA256"}
@@ -476,7 +481,7 @@ def test_sshd_reads_every_line_of_the_configuration(node: AccessNode) -> None:
 def test_what_sshd_does_not_list_is_what_it_does_not_need_to(node: AccessNode) -> None:
     """`sshd -T` leaves out what is not set, or is off in its build."""
     written = configuration(node)
-    node.machine.run("/usr/sbin/sshd -T -f /etc/ssh/node-access-sshd.conf")
+    node.machine.run(f"{node.sshd} -T -f /etc/ssh/node-access-sshd.conf")
     listed = {line.split(" ", 1)[0] for line in node.machine.output().splitlines()}
     assert written.keys() - listed <= {"hostcertificate", "subsystem"}
 
