@@ -31,7 +31,6 @@ from attestors.wire.ssh.keys import HostKey, host_key
 from signer.audit.decision_inputs import HostKeysStage
 from signer.authority.ssh.authorities import HostAuthority
 from signer.authority.ssh.errors import SSHAuthorityRefused
-from signer.authority.ssh.key_id import KeyID
 from signer.authority.ssh.requests import HostCertificateRequest, Nonce, Serial
 from signer.decision.cached_facts import ServingFactsSource
 from signer.model.cluster import ClusterKey
@@ -58,6 +57,7 @@ from signer.rules.host_certificates import (
     HostNameFacts,
     ProvenHostKeys,
     host_names,
+    key_id_of,
     planned_host_keys,
     principal_of,
     proven_host_keys,
@@ -304,7 +304,7 @@ def certificate_request(
     )
     return HostCertificateRequest(
         public_key=_host_key(one.public_key),
-        key_id=KeyID.of("host", cluster.namespace, cluster.name, record.node_name),
+        key_id=key_id_of(cluster.namespace, cluster.name, record.node_name),
         principals=tuple(map(principal_of, recorded.principals)),
         serial=Serial(one.serial_number),
         nonce=Nonce.of_entry(secret, entry.encode("utf-8")),

@@ -20,6 +20,7 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.principals import HostAddress, HostPrincipal
 from attestors.wire.ssh.principals import HostName as HostNamePrincipal
 from attestors.wire.ssh_host_keys import HostKeysRefused, decode, verify
+from signer.authority.ssh.key_id import KeyID
 from signer.authority.ssh.requests import BACKDATE_SECONDS
 from signer.model.addresses import Address, HostName
 from signer.model.decision import Deferred, Refused, printable
@@ -224,6 +225,15 @@ def planned_host_keys(
         authority=authority.fingerprint,
         nonce_key=authority.nonce_key,
     )
+
+
+def key_id_of(namespace: str, cluster: str, node_name: str) -> KeyID:
+    """The key id of all host certificates of a node: one line of a revocation list names them all.
+
+    Raises:
+        SSHRefused: it is too long.
+    """
+    return KeyID.of("host", namespace, cluster, node_name)
 
 
 def _name_with_cluster(facts: MachineFacts) -> str:

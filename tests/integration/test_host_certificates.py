@@ -1,4 +1,4 @@
-"""Host certificates by a running controller: who gets them, and that no fault of them costs a kubelet its certificate."""
+"""Host certificates by a running controller. Whatever is wrong with them, the kubelet gets its certificate."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def posts(cluster: WorldCluster, node: SimulatedNode, value: bytes, csr: str) ->
     cluster.submit_with_token(request_with(node, csr, value))
     verdict = cluster.wait_until_decided(csr)
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
-    assert x509.load_pem_x509_certificate(verdict.certificate)
+    x509.load_pem_x509_certificate(verdict.certificate)
     return verdict
 
 
@@ -68,9 +68,9 @@ def refused(harness: Harness, cluster: WorldCluster, verdict: Verdict, machine: 
     """The host certificates were refused for that reason, and nothing else was; the Event's message."""
     assert access_in(verdict) == NoNodeAccess()
     assert "ssh" not in record(harness, cluster, machine)
-    event = harness.wait_for_event(cluster, "HostCertificateRefused", reason)
+    message = harness.wait_for_event("HostCertificatesRefused", machine, part=f"{reason}: ")
     harness.assert_audited()
-    return str(event["note"])
+    return message
 
 
 def record(harness: Harness, cluster: WorldCluster, node_name: str) -> dict[str, Any]:
@@ -81,10 +81,11 @@ def record(harness: Harness, cluster: WorldCluster, node_name: str) -> dict[str,
 def test_a_node_gets_a_certificate_for_its_host_key(harness: Harness) -> None:
     cluster = on(harness)
     addresses = [
-        {"type": "InternalIP", "address": "192.0.2.17"},
-        {"type": "InternalDNS", "address": "worker-1.internal.example"},
-        {"type": "InternalIP", "address": "127.0.0.1"},
-        {"type": "Hostname", "address": "kubernetes"},
+        ("InternalIP", "192.0.2.17"),
+        ("InternalDNS", "worker-1.internal.example"),
+        ("InternalIP", "127.0.0.1"),
+        ("InternalDNS", "kubernetes"),
+        ("Hostname", "worker-1"),
     ]
     node = added(cluster, "worker-1", addresses=addresses)
     access = access_in(posts(cluster, node, claim_of(node, KEY, private_key("nistp384"), version=5), "worker-1"))
