@@ -68,7 +68,7 @@ def add_node_access(commands: Commands) -> None:
         "config",
         help="write a folder with ssh_config and known_hosts for one Cluster",
         description="Writes FOLDER/NAMESPACE.CLUSTER/config with a host NODE.CLUSTER for each attested node, and "
-        "known_hosts beside it. Nodes of other Clusters have files of their own: a host authority counts for one Cluster.",
+        "known_hosts beside it. Each Cluster has files of its own: a host authority counts for one Cluster.",
     )
     _add_common(config)
     config.add_argument(
