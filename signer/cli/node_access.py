@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attestors.wire.ssh.keys import HostKey
 from signer.cli.arguments import WrongUse, add_kubeconfig, cluster_key, namespace
-from signer.cli.output import print_text, print_to_stderr
+from signer.cli.output import print_as_json, print_text, print_to_stderr
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.kube.client import Client
 from signer.kube.errors import NotFound
@@ -38,8 +38,10 @@ from signer.ssh.client_files import (
     known_hosts,
     ssh_config,
 )
-from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
-from signer.store.cluster_api import discover_cluster_api
+from signer.ssh.status import NOT_SEEN, SSH_AUTHORITIES_AVAILABLE
+from signer.ssh.ways_in import WaysIn
+from signer.ssh.ways_reading import read_ways_in
+from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER: Final = "~/.ssh/node-access"
 CONFIG_FILE: Final = "config"
 KNOWN_HOSTS_FILE: Final = "known_hosts"
+EXIT_WAYS_FOUND: Final = 3
+EXIT_NOT_KNOWN: Final = 5
 _MAXIMUM_SHOWN: Final = 20
 Found = TypeVar("Found")
 
@@ -99,6 +103,15 @@ def add_node_access(commands: Commands) -> None:
     )
     _add_common(known)
     known.set_defaults(command=_known_hosts)
+    ways = actions.add_parser(
+        "preflight",
+        help="list other ways into the nodes of one Cluster: launch keys, users and passwords",
+        description="Changes nothing. Reads bootstrap data and infrastructure objects; images and guest agents are not "
+        "seen from here. Exit code 0: nothing was found; 3: ways are open; 5: not all could be read.",
+    )
+    _add_common(ways)
+    ways.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    ways.set_defaults(command=_preflight)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -149,6 +162,33 @@ def _known_hosts(options: argparse.Namespace) -> int:
     return 0
 
 
+def _preflight(options: argparse.Namespace) -> int:
+    found = _run(options, _read_ways_in)
+    not_known = tuple(found.not_known)
+    if options.output == "json":
+        print_as_json(
+            {
+                "found": [
+                    {"kind": way.kind, "field": way.where, "what": way.what, "objects": count, "some": found.found[way]}
+                    for way, count in found.counts.items()
+                ],
+                "notKnown": not_known,
+            }
+        )
+    else:
+        lines = [*(f"open: {line}" for line in found.lines), *(f"not known: {why}" for why in not_known)]
+        print_text("".join(f"{line}\n" for line in (*lines, f"{NOT_SEEN}: docs/ssh.md says how to close each")))
+    if found.found:
+        return EXIT_WAYS_FOUND
+    return EXIT_NOT_KNOWN if not_known else 0
+
+
+async def _read_ways_in(management: Client, key: ClusterKey) -> WaysIn:
+    version = await discover_cluster_api(management)
+    await require_cluster(management, version.clusters, key)
+    return await read_ways_in(management, key, await _machines(management, version, key))
+
+
 def _tell(hosts: ClusterHosts) -> None:
     """What a person should compare, and what is missing, to standard error."""
     for authority in hosts.authorities:
@@ -172,10 +212,14 @@ async def read_hosts(management: Client, key: ClusterKey, address_types: tuple[s
     authorities = await _authorities(management, key)
     version = await discover_cluster_api(management)
     records = [record async for record in _records(management, key)]
+    machines = await _machines(management, version, key)
+    return cluster_hosts(key, authorities, records, machines, address_types)
+
+
+async def _machines(management: Client, version: ClusterAPIVersion, key: ClusterKey) -> list[MachineView]:
     selected = {"labelSelector": f"{CLUSTER_NAME_LABEL}={key.name}"}
     pages = management.list_pages(version.machines.collection(key.namespace), selected)
-    machines: list[MachineView] = [machine_view(item) async for page in pages for item in page["items"]]
-    return cluster_hosts(key, authorities, records, machines, address_types)
+    return [machine_view(item) async for page in pages for item in page["items"]]
 
 
 async def _read_authorities(management: Client, key: ClusterKey) -> ClusterHosts:
