@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions
+from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
 from signer.controller.status.status_reconciler import ConditionSource
 from signer.decision.host_certificates import (
     HostCertificateParts,
@@ -26,6 +26,7 @@ from signer.decision.host_certificates import (
 from signer.model.cluster import ClusterKey
 from signer.ssh.available import NotAvailable, SSHAuthorities, SSHAuthoritiesOf
 from signer.ssh.reconciler import SSHReconciler
+from signer.ssh.ways_watch import WaysInWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,16 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         now=partial(datetime.now, UTC),  # nodes and clients compare times with their own clocks
         random=random,
     )
-    return SSHOfCluster((OptionalPart(SSHAuthoritiesService(reconciler)),), lambda: reconciler.status)
+    watch = WaysInWatch(
+        context.key,
+        management=context.management,
+        caches=context.caches,
+        permission=wing.permission,
+        changed=context.status_changed.set,
+        random=random,
+    )
+    parts = (OptionalPart(SSHAuthoritiesService(reconciler)), OptionalPart(WaysInService(watch)))
+    return SSHOfCluster(parts, lambda: reconciler.status)
 
 
 __all__ = ["SSHOfCluster", "SSHParts", "SSHWing", "host_certificates_of", "ssh_of_cluster", "ssh_wing"]

@@ -10,7 +10,7 @@ import pytest
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions
+from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
 from signer.controller.ssh_wing import SSHParts, ssh_of_cluster, ssh_wing
 from signer.ssh.available import NotAvailable
 from tests.unit.signer.ssh.world import KEY, Process, World, run
@@ -53,7 +53,8 @@ def test_the_switch() -> None:
         wing = ssh_wing(Configuration("own", ssh=SSHPermission(frozenset({KEY.namespace}))))
         assert isinstance(wing, SSHParts)
         on = ssh_of_cluster(wing, context, Random(0))
-        [part] = on.parts
+        part, ways = on.parts
+        assert isinstance(ways.service, WaysInService)
         service = part.service
         assert isinstance(service, SSHAuthoritiesService)
         assert (service.name, on.sources, service.gauges(), on.status()) == ("SSH authorities", (), (), {})
