@@ -222,7 +222,7 @@ SSH_AUTHORITIES: Final = MetricFamily(
 SSH_TRUST: Final = MetricFamily(
     "ssh_trust_published",
     "gauge",
-    "1 while the trust bundle for nodes is published as it should be, else 0; missing where no policy has turned SSH on.",
+    "1 while the trust bundle is published as it should be, else 0; missing where no policy has turned SSH on.",
     _OF_CLUSTER,
 )
 _FAMILIES: Final = (
