@@ -123,7 +123,7 @@ def trust_is_published(record: RotationRecord, facts: Facts) -> Proof:
     """
     if record.goes_back and any(isinstance(authority.new, NotMade) for authority in record.authorities):
         return _PROVEN  # nothing was published
-    if isinstance(facts.cluster_info, NotObserved):
+    if isinstance(facts.cluster_info, NotObserved):  # if there is none, nothing joins by it
         return NotKnown(f"ConfigMap kube-public/cluster-info of the workload cluster: {facts.cluster_info.message}")
     if not isinstance(facts.trust, TrustFacts):
         return NotProven("the Secret with the CAs that are trusted is not written yet")
