@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
-from signer.model.authority_suffixes import ExpectedSecret, FormerAuthorities, NotRotated, RotatingAuthorities
+from signer.model.authority_suffixes import ExpectedSecret, FormerAuthorities, NoRecord, RotatingAuthorities
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.seal import ControllerKeys, Fault
@@ -175,7 +175,7 @@ def verdict(world: World) -> str:
     known = world.rotations.of(KEY)
     assert isinstance(known, Unverified), known
     # Nothing of it signs or is accepted. Evidence that names a CA of it waits, because a denial would be final.
-    assert isinstance(world.rotations.authorities(KEY), FormerAuthorities | NotRotated)
+    assert isinstance(world.rotations.authorities(KEY), FormerAuthorities | NoRecord)
     return known.message
 
 
