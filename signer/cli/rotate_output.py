@@ -21,7 +21,7 @@ from signer.rotation.leftovers import Holder, Scan
 from signer.rotation.phases import Phase, RollbackAvailable, gep_phase
 from signer.rotation.plan import CALL_FAILED, FOREIGN_AUTHORITY, PAUSED
 from signer.rotation.preflight import Check, Holds, Lacks
-from signer.rotation.record import NotYet
+from signer.rotation.record import Moment, NotYet
 from signer.rotation.view import (
     Attention,
     NodesView,
@@ -91,6 +91,8 @@ def _show_rotation(view: RotationView, console: Console, now: datetime) -> None:
         _servers(view, console)
     if view.counts and not view.phase.is_over:
         _paragraph(console, "Roll back", _ROLLBACK[view.rollback_available])
+    if link_ends := view.times.get(Moment.LINK_ENDS.value, ""):
+        _paragraph(console, "Link", f"ends at {link_ends}")
     _show_authorities(view, console)
     _paragraph(console, "Leftovers", view.leftovers)
     for gate, at in view.skipped:
