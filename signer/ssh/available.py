@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
+from attestors.wire.node_access import Trust
 from signer.authority.ssh.authorities import HostAuthority, UserAuthority
 from signer.model.cluster import ClusterKey
 
@@ -53,8 +54,8 @@ class AvailableAuthorities:
 
     user: UserAuthority = field(repr=False)
     host: HostAuthority = field(repr=False)
-    trust_version: int
-    """Grows whenever the authorities that nodes and clients should trust change; break-glass keys count too."""
+    trust: Trust
+    """What nodes and clients should trust: these two, and the policy's break-glass keys after the user authority."""
     user_created_at: datetime
     host_created_at: datetime
 

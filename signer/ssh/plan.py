@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
+from attestors.wire.node_access import Trust
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.keys import PublicKey
 from signer.authority.ssh.authorities import HostAuthority, UserAuthority
@@ -112,9 +113,12 @@ def _with_trust(
         return RecordTrust(user, RecordedTrust(max(user.trust.version + 1, int(now.timestamp())), digest))
     assert isinstance(user.authority, UserAuthority)
     assert isinstance(host.authority, HostAuthority)
-    return Offer(
-        AvailableAuthorities(user.authority, host.authority, user.trust.version, user.created_at, host.created_at)
+    trust = Trust(
+        (user.authority.public_key, *(key.public_key for key in break_glass)),
+        (host.authority.public_key,),
+        user.trust.version,
     )
+    return Offer(AvailableAuthorities(user.authority, host.authority, trust, user.created_at, host.created_at))
 
 
 def trust_digest(user: PublicKey, host: PublicKey, break_glass: tuple[PublicKey, ...]) -> str:

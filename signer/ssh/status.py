@@ -33,7 +33,7 @@ def conditions_of(
         return (PolicyCondition(SSH_AUTHORITIES_AVAILABLE, met, found.reason.value, printable(found.message)),)
     message = (
         f"user authority {found.user.public_key.fingerprint}, host authority {found.host.public_key.fingerprint}, "
-        f"trust version {found.trust_version}"
+        f"trust version {found.trust.version}"
     )
     available = PolicyCondition(SSH_AUTHORITIES_AVAILABLE, True, AVAILABLE, message)
     match age(found, period, now):
@@ -48,7 +48,7 @@ def conditions_of(
 def status_of(found: AvailableAuthorities) -> JsonObject:
     """``status.ssh``: what people need for ``TrustedUserCAKeys`` and ``known_hosts``."""
     return {
-        "trustVersion": found.trust_version,
+        "trustVersion": found.trust.version,
         "userAuthorities": [_authority(found.user.public_key, found.user_created_at)],
         "hostAuthorities": [_authority(found.host.public_key, found.host_created_at)],
     }

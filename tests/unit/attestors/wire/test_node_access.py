@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attestors.wire.node_access import (
-    LARGEST_TRUST_VERSION,
     MAXIMUM_TEXT_BYTES,
     NodeAccess,
     NodeAccessReason,
@@ -27,6 +26,7 @@ from attestors.wire.ssh.errors import SSHReason
 from attestors.wire.ssh.keys import Ed25519Key
 from attestors.wire.ssh.principals import HostName, PlainPrincipal
 from attestors.wire.ssh.signatures import public_key_of
+from attestors.wire.ssh_host_keys import LARGEST_TRUST_VERSION
 from tests.support.node_access import HOST_AUTHORITY, USER_AUTHORITY, certificate, signed, text_of, trust
 from tests.support.openssh import SIGNERS, private_key, public_keys
 
@@ -164,7 +164,7 @@ def test_more_than_16_kib_are_refused() -> None:
 
 
 def test_more_lines_of_one_kind_than_allowed_are_refused() -> None:
-    keys = [Ed25519Key(bytes(31) + bytes([number])) for number in range(1, 10)]
+    keys = [Ed25519Key(bytes(31) + bytes([number])) for number in range(1, 14)]
     assert refusal(lambda: trust(user_authorities=tuple(keys))) == NodeAccessReason.TOO_MANY_LINES
     assert refusal(lambda: trust(host_authorities=tuple(keys[:5]))) == NodeAccessReason.TOO_MANY_LINES
     four = tuple(map(certificate, keys[:4]))

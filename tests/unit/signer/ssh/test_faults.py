@@ -137,10 +137,10 @@ def test_two_controllers_at_once(seed: int) -> None:
         await together(ends_available)
         require_one_authority_each(world)
         first, second = (one.available() for one in processes)
-        assert (first.user.public_key, first.host.public_key, first.trust_version) == (
+        assert (first.user.public_key, first.host.public_key, first.trust.version) == (
             second.user.public_key,
             second.host.public_key,
-            second.trust_version,
+            second.trust.version,
         )
 
     run(scenario())

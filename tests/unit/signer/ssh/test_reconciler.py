@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.key_line import key_line, parse_key_line
 from signer.authority.ssh.secret import host_authority_in, user_authority_in
 from signer.configuration import SSHPermission
 from signer.controller.ssh_authorities import SSHAuthoritiesService
@@ -341,22 +341,25 @@ def test_the_trust_version_grows_with_each_change() -> None:
     async def scenario() -> None:
         world = World(ssh={})
         process = await available(world)
-        first = process.available().trust_version
+        first = process.available().trust.version
         assert first == int(world.now.timestamp())
         versions = [first]
         for keys in ([LINES[0]], [LINES[0], LINES[1]], [LINES[1], LINES[0]], []):
             world.choose({"breakGlass": {"publicKeys": [{"key": line} for line in keys]}})
             await process.until_it_waits()
-            versions.append(process.available().trust_version)
+            versions.append(process.available().trust.version)
         assert versions == [first, first + 1, first + 2, first + 2, first + 3], "their order means nothing"
         world.wait(1)
         world.choose({"breakGlass": {"publicKeys": [{"key": LINES[0], "comment": "safe in the basement"}]}})
         await process.until_it_waits()
-        later = process.available().trust_version
+        later = process.available().trust.version
         assert later == int(world.now.timestamp())
         world.choose({"breakGlass": {"publicKeys": [{"key": LINES[0], "comment": "moved"}]}})
         await process.until_it_waits()
-        assert process.available().trust_version == later, "a comment changes no trust"
+        assert process.available().trust.version == later, "a comment changes no trust"
+        trust = process.available().trust
+        assert trust.user_authorities == (process.available().user.public_key, parse_key_line(LINES[0]))
+        assert trust.host_authorities == (process.available().host.public_key,)
         assert (len(world.keys_ever(USER)), len(world.keys_ever(HOST))) == (1, 1)
 
     run(scenario())
@@ -370,11 +373,11 @@ def test_after_a_restored_backup_a_change_still_has_a_higher_version() -> None:
         world.wait(1)
         world.choose({"breakGlass": {"publicKeys": [{"key": LINES[0]}]}})
         await process.until_it_waits()
-        shown = process.available().trust_version
+        shown = process.available().trust.version
         world.wait(1)
         world.api.put(USER, backup)
         await process.until_it_waits()
-        assert process.available().trust_version > shown
+        assert process.available().trust.version > shown
 
     run(scenario())
 
@@ -390,7 +393,7 @@ def test_it_is_written_before_it_is_shown() -> None:
     async def scenario() -> None:
         world, refuse = World(ssh={}), NoReplace()
         process = await available(world, refuse)
-        version = process.available().trust_version
+        version = process.available().trust.version
         refuse.refuse = True
         world.choose({"breakGlass": {"publicKeys": [{"key": LINES[0]}]}})
         await process.pass_once()
@@ -454,7 +457,7 @@ def test_moved(same_key: bool) -> None:
             return
         found = process.available()
         assert (found.user.public_key, found.host.public_key) == (before.user.public_key, before.host.public_key)
-        assert found.trust_version == before.trust_version
+        assert found.trust.version == before.trust.version
         assert found.user_created_at == datetime(2026, 1, 1, tzinfo=UTC), "not when it was moved"
         assert [one.reason for one in process.reconciler.conditions] == ["Available", "PeriodPassed"]
         assert target.found(USER)["metadata"]["annotations"][CREATED_ANNOTATION] == "2026-01-01T00:00:00Z"
@@ -474,7 +477,7 @@ def test_replaced_by_hand() -> None:
         after = process.available()
         assert after.host.public_key != before.host.public_key
         assert after.user.public_key == before.user.public_key
-        assert after.trust_version > before.trust_version
+        assert after.trust.version > before.trust.version
         world.api.remove(USER)
         await process.until_it_waits()
         assert process.available().user.public_key != before.user.public_key
