@@ -117,6 +117,19 @@ def test_the_end_is_recorded_with_the_trust(step: Step) -> None:
     assert isinstance(move.record.at(Moment.LINK_RENEWED), NotYet)
 
 
+def test_on_the_way_back_the_former_end_is_shown() -> None:
+    """A link that is written again then is not in the API servers that run."""
+    record = replace(record_at(Step.RESTORE_OLD), times={**record_at(Step.RESTORE_OLD).times, Moment.LINK_ENDS: LATER})
+    facts = facts_at(Step.RESTORE_OLD)
+    assert isinstance(facts.trust, TrustFacts)
+    written = replace(facts, trust=replace(facts.trust, link_not_after=LATER + LINK_LIFETIME))
+    assert rotation_status(record, written)["linkNotAfter"] == format_time(LATER)
+    earlier = without(record, Moment.TRUST_WRITTEN)
+    move = next_move(earlier, written)
+    assert isinstance(move, Advance)
+    assert move.record.at(Moment.LINK_ENDS) == LATER
+
+
 def test_a_person_is_told_how_long_api_servers_present_it_after_a_rollback() -> None:
     record = replace(record_at(Step.DISCARD_NEW), phase=Phase.ROLLED_BACK)
     ended = replace(record, times={**record.times, Moment.LINK_ENDS: START + LINK_LIFETIME})
@@ -124,9 +137,8 @@ def test_a_person_is_told_how_long_api_servers_present_it_after_a_rollback() -> 
         (progressing, *_) = rotation_conditions(Verified(one, "uid", "1"), None, None)
         assert progressing.reason == "RolledBack"
         assert says in progressing.message
-    assert "before" not in rotation_conditions(Verified(record, "uid", "1"), None, None)[0].message.replace(
-        "as before", ""
-    )
+    told = rotation_conditions(Verified(record, "uid", "1"), None, None)[0].message
+    assert told == "the old CA signs, as before the rotation"
 
 
 # With the writer, the observer and certificates

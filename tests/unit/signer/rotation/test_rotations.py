@@ -194,6 +194,13 @@ async def test_an_edited_record_does_not_count(world: World, field: str, value: 
     assert Fault.WRONG_SEAL.value in verdict(world)
 
 
+async def test_without_a_record_one_may_have_been_deleted_before_the_start(world: World) -> None:
+    assert world.rotations.authorities(KEY) == NoRecord()
+    await world.begin()
+    world.cache.removed(world.current)
+    assert isinstance(world.rotations.authorities(KEY), FormerAuthorities), "deleted while this process runs"
+
+
 async def test_a_copy_of_another_clusters_record_does_not_count(world: World) -> None:
     await world.begin()
     copied = copy.deepcopy(world.current)
