@@ -225,6 +225,12 @@ SSH_AUTHORITIES: Final = MetricFamily(
     "1 while the cluster's two SSH authorities are available, else 0; missing where no policy has turned SSH on.",
     _OF_CLUSTER,
 )
+SSH_TRUST: Final = MetricFamily(
+    "ssh_trust_published",
+    "gauge",
+    "1 while the trust bundle is published as it should be, else 0; missing where no policy has turned SSH on.",
+    _OF_CLUSTER,
+)
 _FAMILIES: Final = (
     READY,
     WATCHED,
@@ -251,6 +257,7 @@ _FAMILIES: Final = (
     NODE_CLIENT_NODES,
     NODE_CLIENT_FORMER_NODES,
     SSH_AUTHORITIES,
+    SSH_TRUST,
 )
 
 
