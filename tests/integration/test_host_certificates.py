@@ -222,11 +222,7 @@ TAMPERED: Final[dict[str, Callable[[DecisionLine, DecisionLine], DecisionLine]]]
     "a longer life": lambda line, _: kept(line, not_after=kept_in(line).not_after + timedelta(days=1)),
     "another version": lambda line, _: kept(line, trust_version=8),
     "another authority": lambda line, _: replace(
-        line,
-        decision_inputs=replace(
-            line.decision_inputs,
-            host_keys=replace(stage_of(line), authority=replace(authority_of(line), fingerprint="x")),
-        ),
+        line, decision_inputs=replace(line.decision_inputs, host_keys=with_fingerprint(stage_of(line), "x"))
     ),
     "a holder of the key": lambda line, other: replace(
         line,
