@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
 from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
+from signer.controller.ssh_bundle import SignersOfStatements, SSHBundleService
 from signer.controller.status.status_reconciler import ConditionSource
 from signer.decision.host_certificates import (
     HostCertificateParts,
@@ -25,7 +26,9 @@ from signer.decision.host_certificates import (
 )
 from signer.model.cluster import ClusterKey
 from signer.ssh.available import NotAvailable, SSHAuthorities, SSHAuthoritiesOf
+from signer.ssh.bundle.reconciler import BundleReconciler
 from signer.ssh.reconciler import SSHReconciler
+from signer.ssh.revocations import PolicyRevocations
 from signer.ssh.ways_watch import WaysInWatch
 
 
@@ -79,17 +82,33 @@ class SSHOfCluster:
 
 
 def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) -> SSHOfCluster:
-    """The SSH authorities of one workload cluster."""
+    """The SSH authorities of one workload cluster, and what its nodes are told about them."""
     if isinstance(wing, SSHSwitchedOff):
         return SSHOfCluster(sources=(SSHSwitchedOffConditions(context.key, context.caches),))
+    now = partial(datetime.now, UTC)  # nodes and clients compare times with their own clocks
+    bundle = BundleReconciler(
+        context.key,
+        caches=context.caches,
+        authorities_of=wing.authorities_of,
+        revocations_of=PolicyRevocations(context.caches).of,
+        signers=SignersOfStatements(context.authority_source),
+        changed=context.status_changed.set,
+        now=now,
+        random=random,
+    )
+
+    def changed() -> None:
+        context.status_changed.set()
+        bundle.wake()
+
     reconciler = SSHReconciler(
         context.key,
         management=context.management,
         caches=context.caches,
         authorities=wing.authorities,
         permission=wing.permission,
-        changed=context.status_changed.set,
-        now=partial(datetime.now, UTC),  # nodes and clients compare times with their own clocks
+        changed=changed,
+        now=now,
         random=random,
     )
     watch = WaysInWatch(
@@ -100,8 +119,12 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         changed=context.status_changed.set,
         random=random,
     )
-    parts = (OptionalPart(SSHAuthoritiesService(reconciler)), OptionalPart(WaysInService(watch)))
-    return SSHOfCluster(parts, lambda: reconciler.status)
+    parts = (
+        OptionalPart(SSHAuthoritiesService(reconciler)),
+        OptionalPart(SSHBundleService(bundle)),
+        OptionalPart(WaysInService(watch)),
+    )
+    return SSHOfCluster(parts, lambda: {**reconciler.status, **bundle.status} if reconciler.status else {})
 
 
 __all__ = ["SSHOfCluster", "SSHParts", "SSHWing", "host_certificates_of", "ssh_of_cluster", "ssh_wing"]

@@ -25,11 +25,13 @@ from signer.model.ssh_access import (
     SSH_OFF,
     InvalidBreakGlassKeys,
     InvalidMasterSecretReference,
+    InvalidRevocations,
     NoRotationPeriod,
     SSHOff,
     SSHSettings,
     parse_break_glass_keys,
     parse_master_secret_reference,
+    parse_revoked,
 )
 
 MAXIMUM_DOMAINS: Final = 16
@@ -317,11 +319,16 @@ def _ssh(spec: Mapping[str, Any]) -> SSHSettings | SSHOff:
         master_secret = parse_master_secret_reference(stated.get("masterSecretRef"))
     except InvalidMasterSecretReference as error:
         raise InvalidPolicy(f"spec.ssh.masterSecretRef{error}") from error
+    try:
+        revoked = parse_revoked(_object(stated, "revoked", "spec.ssh.revoked"))
+    except InvalidRevocations as error:
+        raise InvalidPolicy(f"spec.ssh.revoked{error}") from error
     return SSHSettings(
         _duration(stated, "hostCertificateDuration", DEFAULT_HOST_CERTIFICATE_DURATION, parent="spec.ssh"),
         keys,
         _rotation_period(stated.get("rotationPeriod")),
-        master_secret,
+        master_secret=master_secret,
+        revoked=revoked,
     )
 
 
