@@ -21,7 +21,9 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
 from signer.authority.ssh.derivation import derive_user_authority, parse_master_secret
 from signer.offline.main import _parser
+from tests.documents.generated import _command_of, parser_of
 from tests.documents.markdown import ROOT, blocks
+from tests.e2e.test_break_glass_drill import drill
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.openssh import find_openssh
 from tests.support.ssh_server import SSHServer
@@ -37,10 +39,15 @@ def in_language(language: str) -> list[str]:
     return [block.text for block in blocks(PAGE) if block.language == language]
 
 
+def without_api_server() -> list[str]:
+    """The page's commands for one node; ``tests/e2e/test_break_glass_drill.py`` runs those of the drill."""
+    lines = "".join(in_language("console")).splitlines()
+    return [line for line in lines[: -len(drill())] if " node-access " not in line]
+
+
 def login_by_exec() -> str:
     """The page's command with a temporary key and the master secret."""
-    lines = "".join(in_language("console")).splitlines()
-    [found] = [line for line in lines if "--master-secret" in line and "--exec" in line]
+    [found] = [line for line in without_api_server() if "--master-secret" in line and "--exec" in line]
     return found
 
 
@@ -96,7 +103,7 @@ def shell(kit: Path, line: str) -> subprocess.CompletedProcess[str]:
 def test_the_commands_work_with_every_api_server_down(kit: Path, server: SSHServer) -> None:
     """The drill: log in by each way, revoke, and be refused."""
     printed = {}
-    for line in "".join(in_language("console")).splitlines():
+    for line in without_api_server():
         done = shell(kit, line)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}\n{server.log()}"
         printed[line] = done.stdout
@@ -128,8 +135,19 @@ def options_of(command: str) -> set[str]:
 
 
 def test_every_option_of_ssh_sign_is_described_and_no_other() -> None:
-    named = set(re.findall(r"`(--[a-z-]+)", TEXT))
+    named = set(re.findall(r"`(--[a-z-]+)", TEXT.split("## The break-glass authority")[1].split("## The network")[0]))
     assert named == (options_of("ssh-sign") - {"-h", "--help"}) | {"--ca"}
+
+
+def test_every_option_of_node_access_config_is_described_and_no_other() -> None:
+    named = set(re.findall(r"^\| `(--[a-z-]+)", TEXT.split("## The break-glass authority")[0], re.MULTILINE))
+    found = {
+        option
+        for action in _command_of(parser_of("node-access"), "config")._actions
+        for option in action.option_strings
+    }
+    usual = {"-h", "--help", "-n", "--namespace", "--kubeconfig", "--controller-namespace"}
+    assert named == found - usual
 
 
 def test_the_configuration_of_sshd_is_the_servers() -> None:
