@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import base64
 import json
 import os
@@ -162,3 +163,48 @@ def test_the_example_is_no_secret() -> None:
     """Somebody would copy it."""
     [secret] = in_language("json")
     assert set(json.loads(secret).values()) == {PLACEHOLDER}
+
+
+IMAGE: Final = ROOT / "deploy/node/ssh/etc/ssh"
+
+
+def test_the_images_sshd_takes_certificates_alone() -> None:
+    """RFC 016: "Authorized keys and passwords must be disabled", and both files are empty on startup."""
+    lines = (IMAGE / "node-access-sshd.conf").read_text().splitlines()
+    options = dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
+    expected = {
+        "AuthenticationMethods": "publickey",
+        "AuthorizedKeysFile": "none",
+        "AuthorizedKeysCommand": "none",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "HostbasedAuthentication": "no",
+        "GSSAPIAuthentication": "no",
+        "KerberosAuthentication": "no",
+        "PermitRootLogin": "prohibit-password",
+    }
+    assert expected.items() <= options.items()
+    algorithms = options["PubkeyAcceptedAlgorithms"].split(",")
+    assert all("-cert-v01@" in one for one in algorithms)
+    for name in ("Ciphers", "MACs", "KexAlgorithms", "HostKeyAlgorithms", "CASignatureAlgorithms"):
+        assert not {word for word in ("cbc", "sha1", "md5", "arcfour", "dss", "3des") if word in options[name]}, name
+    for name in ("TrustedUserCAKeys", "RevokedKeys"):
+        assert (IMAGE / "node-access" / Path(options[name]).name).read_bytes() == b""
+
+
+def test_each_test_that_is_named_exists() -> None:
+    named = re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)", TEXT)
+    assert TEXT.count("`test_") == len(named) > 0
+    for name, file in named:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert name in defined, (file, name)
+
+
+def test_every_kept_requirement_names_a_test() -> None:
+    rows = TEXT.split("| RFC 016 | here |")[1].splitlines()[2:]
+    assert len(rows) == 16
+    for row in rows:
+        here = row.split("|")[2].strip()
+        assert here.startswith(("kept", "done otherwise:", "not done"))
+        assert here.startswith("not done") or "`test_" in here
