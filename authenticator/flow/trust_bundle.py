@@ -1,8 +1,8 @@
 """The agent's step for the trust bundle: reads and judges the published one, and keeps sshd's files as it has them.
 
 The order, each step durable before the next: the bundle is stored, its state says that it is accepted, the revocation
-list is replaced, then the trusted authorities, and the states say that all is in place. After a crash, or if a file could
-not be written, that goes on from there: no earlier bundle comes back.
+list is replaced, then the trusted authorities, and the states say that all is in place. After a crash, or a file that
+could not be written, it goes on from there: no earlier bundle comes back.
 
 A published bundle that does not count changes nothing. Neither does one that is gone, nor one that has run out: the
 accepted one stays, and ``status`` says so. A file that somebody removed or changed is restored from it.
