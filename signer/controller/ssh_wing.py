@@ -14,13 +14,22 @@ from typing import Any, TypeAlias
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions
+from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
 from signer.controller.ssh_bundle import SignersOfStatements, SSHBundleService
 from signer.controller.status.status_reconciler import ConditionSource
-from signer.ssh.available import SSHAuthorities, SSHAuthoritiesOf
+from signer.decision.host_certificates import (
+    HostCertificateParts,
+    HostCertificatesSwitchedOff,
+    HostCertificateSwitch,
+    NoSigningHostAuthority,
+    SigningHostAuthority,
+)
+from signer.model.cluster import ClusterKey
+from signer.ssh.available import NotAvailable, SSHAuthorities, SSHAuthoritiesOf
 from signer.ssh.bundle.reconciler import BundleReconciler
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.revocations import PolicyRevocations
+from signer.ssh.ways_watch import WaysInWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,8 @@ class SSHParts:
 
     permission: SSHPermission
     authorities: SSHAuthorities
+    host_certificates: HostCertificateParts
+    """What decisions need to sign."""
 
     @property
     def authorities_of(self) -> SSHAuthoritiesOf:
@@ -43,7 +54,20 @@ def ssh_wing(configuration: Configuration) -> SSHWing:
     """The wing, or nothing."""
     if isinstance(configuration.ssh, SSHSwitchedOff):
         return configuration.ssh
-    return SSHParts(configuration.ssh, SSHAuthorities())
+    authorities = SSHAuthorities()
+    return SSHParts(configuration.ssh, authorities, HostCertificateParts(partial(_signing_authority, authorities)))
+
+
+def host_certificates_of(wing: SSHWing) -> HostCertificateSwitch:
+    """What decisions need to sign host certificates, or nothing."""
+    return HostCertificatesSwitchedOff() if isinstance(wing, SSHSwitchedOff) else wing.host_certificates
+
+
+def _signing_authority(authorities: SSHAuthorities, key: ClusterKey) -> SigningHostAuthority | NoSigningHostAuthority:
+    found = authorities.of(key)
+    if isinstance(found, NotAvailable):
+        return NoSigningHostAuthority(f"{found.reason}: {found.message}")
+    return SigningHostAuthority(found.host, found.trust)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +111,20 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         now=now,
         random=random,
     )
-    parts = (OptionalPart(SSHAuthoritiesService(reconciler)), OptionalPart(SSHBundleService(bundle)))
+    watch = WaysInWatch(
+        context.key,
+        management=context.management,
+        caches=context.caches,
+        permission=wing.permission,
+        changed=context.status_changed.set,
+        random=random,
+    )
+    parts = (
+        OptionalPart(SSHAuthoritiesService(reconciler)),
+        OptionalPart(SSHBundleService(bundle)),
+        OptionalPart(WaysInService(watch)),
+    )
     return SSHOfCluster(parts, lambda: {**reconciler.status, **bundle.status} if reconciler.status else {})
 
 
-__all__ = ["SSHOfCluster", "SSHParts", "SSHWing", "ssh_of_cluster", "ssh_wing"]
+__all__ = ["SSHOfCluster", "SSHParts", "SSHWing", "host_certificates_of", "ssh_of_cluster", "ssh_wing"]

@@ -24,11 +24,13 @@ from signer.model.ssh_access import (
     MINIMUM_ROTATION_PERIOD,
     SSH_OFF,
     InvalidBreakGlassKeys,
+    InvalidMasterSecretReference,
     InvalidRevocations,
     NoRotationPeriod,
     SSHOff,
     SSHSettings,
     parse_break_glass_keys,
+    parse_master_secret_reference,
     parse_revoked,
 )
 
@@ -314,6 +316,10 @@ def _ssh(spec: Mapping[str, Any]) -> SSHSettings | SSHOff:
     except InvalidBreakGlassKeys as error:
         raise InvalidPolicy(f"spec.ssh.breakGlass.publicKeys{error}") from error
     try:
+        master_secret = parse_master_secret_reference(stated.get("masterSecretRef"))
+    except InvalidMasterSecretReference as error:
+        raise InvalidPolicy(f"spec.ssh.masterSecretRef{error}") from error
+    try:
         revoked = parse_revoked(_object(stated, "revoked", "spec.ssh.revoked"))
     except InvalidRevocations as error:
         raise InvalidPolicy(f"spec.ssh.revoked{error}") from error
@@ -321,7 +327,8 @@ def _ssh(spec: Mapping[str, Any]) -> SSHSettings | SSHOff:
         _duration(stated, "hostCertificateDuration", DEFAULT_HOST_CERTIFICATE_DURATION, parent="spec.ssh"),
         keys,
         _rotation_period(stated.get("rotationPeriod")),
-        revoked,
+        master_secret=master_secret,
+        revoked=revoked,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import parse_key_line
 from attestors.wire.ssh.keys import PublicKey
+from signer.model.addresses import MAXIMUM_NAME_CHARACTERS, is_subdomain
 
 DEFAULT_HOST_CERTIFICATE_DURATION: Final = timedelta(days=30)
 MAXIMUM_BREAK_GLASS_KEYS: Final = 8
@@ -19,6 +20,8 @@ MAXIMUM_REVOKED: Final = 1000
 MAXIMUM_REVOKED_KEYS: Final = 256
 MINIMUM_ROTATION_PERIOD: Final = timedelta(days=1)
 MAXIMUM_ROTATION_PERIOD: Final = timedelta(days=3660)
+MAXIMUM_MASTER_SECRET_GENERATION: Final = 1_000_000
+MAXIMUM_MASTER_SECRET_GENERATIONS: Final = 2
 _KEY_ID: Final = re.compile(r"[!-~]{1,1024}")
 _SERIAL: Final = re.compile(r"[1-9][0-9]{0,18}")
 """Every number of 19 digits fits 64 bits."""
@@ -56,6 +59,27 @@ class BreakGlassKey:
     def public_key(self) -> PublicKey:
         """The key, parsed."""
         return parse_key_line(self.key)
+
+
+class InvalidMasterSecretReference(ValueError):
+    """The reference is invalid. The message continues a field's path."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterSecretReference:
+    """RFC 016 literally: a Secret in the Cluster's namespace holds the master secret of a break-glass authority."""
+
+    name: str
+    generations: tuple[int, ...] = (0,)
+    """Which of the authorities that the secret makes, 0 being the RFC's. Two while one replaces another."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoMasterSecret:
+    """The policy names none, so no break-glass authority is online."""
+
+
+NO_MASTER_SECRET: Final = NoMasterSecret()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +123,7 @@ class SSHSettings:
     break_glass_keys: tuple[BreakGlassKey, ...]
     """At most ``MAXIMUM_BREAK_GLASS_KEYS``, each once."""
     rotation_period: timedelta | NoRotationPeriod
+    master_secret: MasterSecretReference | NoMasterSecret = NO_MASTER_SECRET
     revoked: RevokedByPolicy = field(default_factory=RevokedByPolicy)
 
 
@@ -128,6 +153,31 @@ def parse_break_glass_keys(value: Any) -> tuple[BreakGlassKey, ...]:
             raise InvalidBreakGlassKeys(f"[{index}].key is there twice")
         found.append(one)
     return tuple(found)
+
+
+def parse_master_secret_reference(value: Any) -> MasterSecretReference | NoMasterSecret:
+    """Parse ``spec.ssh.masterSecretRef``.
+
+    Raises:
+        InvalidMasterSecretReference: the name is none of a Secret, or the generation is out of range.
+    """
+    if value is None:
+        return NO_MASTER_SECRET
+    name, stated = (value.get("name"), value.get("generations")) if isinstance(value, dict) else (None, None)
+    if not isinstance(name, str) or not is_subdomain(name) or len(name) > MAXIMUM_NAME_CHARACTERS:
+        raise InvalidMasterSecretReference(".name must be the name of a Secret in the policy's namespace")
+    if stated is None:
+        return MasterSecretReference(name)
+    if (
+        not isinstance(stated, list)
+        or not 1 <= len(stated) <= MAXIMUM_MASTER_SECRET_GENERATIONS
+        or any(type(one) is not int or not 0 <= one <= MAXIMUM_MASTER_SECRET_GENERATION for one in stated)
+        or len(set(stated)) < len(stated)
+    ):
+        raise InvalidMasterSecretReference(
+            f".generations must be one or two different numbers from 0 to {MAXIMUM_MASTER_SECRET_GENERATION}"
+        )
+    return MasterSecretReference(name, tuple(stated))
 
 
 def parse_revoked(value: Mapping[str, Any]) -> RevokedByPolicy:
@@ -170,18 +220,25 @@ def _key(path: str, item: Any) -> BreakGlassKey:
 __all__ = [
     "DEFAULT_HOST_CERTIFICATE_DURATION",
     "MAXIMUM_BREAK_GLASS_KEYS",
+    "MAXIMUM_MASTER_SECRET_GENERATION",
+    "MAXIMUM_MASTER_SECRET_GENERATIONS",
     "MAXIMUM_REVOKED",
     "MAXIMUM_REVOKED_KEYS",
     "MAXIMUM_ROTATION_PERIOD",
     "MINIMUM_ROTATION_PERIOD",
+    "NO_MASTER_SECRET",
     "SSH_OFF",
     "BreakGlassKey",
     "InvalidBreakGlassKeys",
+    "InvalidMasterSecretReference",
+    "MasterSecretReference",
+    "NoMasterSecret",
     "InvalidRevocations",
     "NoRotationPeriod",
     "RevokedByPolicy",
     "SSHOff",
     "SSHSettings",
     "parse_break_glass_keys",
+    "parse_master_secret_reference",
     "parse_revoked",
 ]

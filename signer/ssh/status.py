@@ -14,11 +14,18 @@ from signer.model.fields import format_time
 from signer.model.ssh_access import NoRotationPeriod
 from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason
 from signer.ssh.plan import NoPeriod, PeriodPassed, WithinPeriod, age
+from signer.ssh.ways_in import WaysIn
 
 SSH_AUTHORITIES_AVAILABLE: Final = ConditionType("SSHAuthoritiesAvailable", lambda policy: False)
 """It never counts toward Ready: kubelets get their certificates all the same."""
 SSH_AUTHORITIES_WITHIN_PERIOD: Final = ConditionType("SSHAuthoritiesWithinPeriod", lambda policy: False)
 """There only with a period in the policy. It never counts toward Ready."""
+SSH_OTHER_WAYS_IN_FOUND: Final = ConditionType("SSHOtherWaysInFound", lambda policy: False)
+"""There only while the policy turns SSH on. It never counts toward Ready."""
+OTHER_WAYS_FOUND: Final = "Found"
+OTHER_WAYS_NONE_FOUND: Final = "NoneFound"
+OTHER_WAYS_NOT_KNOWN: Final = "NotKnown"
+NOT_SEEN: Final = "images, guest agents of clouds and a stock sshd are not seen from here"
 AVAILABLE: Final = "Available"
 WITHIN_PERIOD: Final = "WithinPeriod"
 PERIOD_PASSED: Final = "PeriodPassed"
@@ -43,6 +50,18 @@ def conditions_of(
             return (available, PolicyCondition(SSH_AUTHORITIES_WITHIN_PERIOD, False, PERIOD_PASSED, text))
         case NoPeriod():
             return (available,)
+
+
+def condition_of_ways_in(found: WaysIn) -> PolicyCondition:
+    """Whether bootstrap data and infrastructure open other ways in than certificates."""
+    gaps = f"; not known: {'; '.join(found.not_known)}" if found.not_known else ""
+    if found.found:
+        return PolicyCondition(SSH_OTHER_WAYS_IN_FOUND, True, OTHER_WAYS_FOUND, f"{found.message}{gaps}")
+    if found.not_known:
+        message = f"nothing was found in what can be read{gaps}; {NOT_SEEN}"
+        return PolicyCondition(SSH_OTHER_WAYS_IN_FOUND, None, OTHER_WAYS_NOT_KNOWN, message)
+    message = f"bootstrap data and infrastructure of the Machines open none; {NOT_SEEN}"
+    return PolicyCondition(SSH_OTHER_WAYS_IN_FOUND, False, OTHER_WAYS_NONE_FOUND, message)
 
 
 def status_of(found: AvailableAuthorities) -> JsonObject:

@@ -12,13 +12,14 @@ from attestors.wire.node_access import NodeAccess, NodeAccessRefused, NodeAccess
 from attestors.wire.pem import Block, MalformedPEM
 from attestors.wire.provider_id import InvalidProviderID
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
-from attestors.wire.ssh_host_keys import ClaimedHostKey, HostKeysRefused
+from attestors.wire.ssh_host_keys import HostKeysClaim, HostKeysRefused
 from attestors.wire.statement import (
     MalformedStatement,
     NotPinned,
     SignedStatement,
     StatementRefused,
     UnsupportedStatement,
+    accept_client_renewal,
     accept_controller_keys,
     accept_trust,
 )
@@ -69,10 +70,13 @@ def _statement(data: bytes) -> SignedStatement:
     with contextlib.suppress(StatementRefused):
         accept_controller_keys(read, trusted=(), pin=NotPinned(), now=now)
         require(False, "a pin without a signer")
+    with contextlib.suppress(StatementRefused):
+        accept_client_renewal(read, trusted=(), pin=NotPinned(), last_sequence=0, now=now)
+        require(False, "a renewal without a signer")
     return read
 
 
-def _ssh_host_keys(data: bytes) -> tuple[ClaimedHostKey, ...]:
+def _ssh_host_keys(data: bytes) -> HostKeysClaim:
     read = ssh_host_keys.decode(data)
     require(ssh_host_keys.encode(read) == data, "not the only encoding")
     with contextlib.suppress(HostKeysRefused):
