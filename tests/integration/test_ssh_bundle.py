@@ -22,7 +22,9 @@ from signer.authority.ssh.key_id import KeyID
 from signer.authority.ssh.requests import Nonce, Serial, UserCertificateRequest
 from signer.authority.ssh.secret import user_authority_in
 from signer.configuration import SSHPermission
+from signer.kube.errors import Forbidden
 from signer.kube.resources import CONFIG_MAPS, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import Harness, node_of, provider_id
@@ -34,9 +36,10 @@ from tests.support.ssh_server import NODE, SSHServer, run_ssh
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
 
-ROOT: Final = Path(__file__).parents[2]
 ALLOWED: Final = SSHPermission(frozenset({"default"}))
 KEY: Final = private_key("ed25519", 72)
+ROOT: Final = Path(__file__).parents[2]
+CONTROLLER: Final = "node-attestation-controller"
 CONFIG_MAP: Final = CONFIG_MAPS.object("node-access-trust", "kube-system")
 
 
@@ -45,6 +48,13 @@ def ssh_status(cluster: WorldCluster) -> dict[str, Any]:
     status: dict[str, Any] = cluster.management.client.get(path).get("status") or {}
     found: dict[str, Any] = status.get("ssh") or {}
     return found
+
+
+def condition(cluster: WorldCluster) -> dict[str, Any]:
+    """Condition ``SSHTrustPublished``; empty without it."""
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    status: dict[str, Any] = cluster.management.client.get(path).get("status") or {}
+    return next((one for one in status.get("conditions") or () if one["type"] == "SSHTrustPublished"), {})
 
 
 def choose(cluster: WorldCluster, ssh: dict[str, Any]) -> int:
@@ -215,3 +225,28 @@ def test_a_cluster_without_ssh_has_no_bundle(harness: Harness) -> None:
     harness.run(ssh=ALLOWED)
     harness.wait_for_condition(cluster, "Ready", "True")
     assert not [one for one in embedded_api(cluster).objects("configmaps") if "node-access" in one["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("granted", [True, False], ids=["with the grants", "without them"])
+def test_it_needs_exactly_the_grants(harness: Harness, granted: bool) -> None:
+    """A kubeconfig that is no administrator's, with the files of ``deploy/rbac`` alone."""
+    cluster = harness.cluster(policy={"ssh": {}})
+    api = embedded_api(cluster)
+    for file in ("workload.yaml", *(("workload-ssh.yaml",) if granted else ())):
+        api.apply_yaml((ROOT / "deploy/rbac" / file).read_text(encoding="utf-8"))
+    cluster.put_secret("kubeconfig", {"value": kubeconfig_of(api.connection(CONTROLLER, ()), cluster.name).encode()})
+    harness.run(ssh=ALLOWED)
+    wait_until(lambda: "trustVersion" in ssh_status(cluster), "the authorities are there")
+    if not granted:
+        wait_until(lambda: condition(cluster).get("reason") == "Forbidden", "the condition says so")
+        assert "deploy/rbac/workload-ssh.yaml" in condition(cluster)["message"]
+        return
+    wait_until(lambda: condition(cluster).get("reason") == "Published", "it is published")
+    node = cluster.client(api.connection("system:node:worker-1", ("system:nodes",)))
+    with node:
+        assert node.get(CONFIG_MAP)["data"]
+        for path in (CONFIG_MAPS.object("kube-proxy", "kube-system"), CONFIG_MAPS.collection("kube-system")):
+            with pytest.raises(Forbidden):
+                node.get(path)
+        with pytest.raises(Forbidden):
+            node.patch(CONFIG_MAP, {"data": {"statement": ""}})
