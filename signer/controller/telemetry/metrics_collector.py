@@ -219,6 +219,12 @@ SSH_AUTHORITIES: Final = MetricFamily(
     "1 while the cluster's two SSH authorities are available, else 0; missing where no policy has turned SSH on.",
     _OF_CLUSTER,
 )
+SSH_ROTATION_NODES: Final = MetricFamily(
+    "ssh_rotation_lagging_nodes",
+    "gauge",
+    "Nodes for which a rotation of the cluster's SSH authorities waits; missing while none is under way.",
+    _OF_CLUSTER,
+)
 _FAMILIES: Final = (
     READY,
     WATCHED,
@@ -244,6 +250,7 @@ _FAMILIES: Final = (
     ROTATION_SERVERS,
     NODE_CLIENT_NODES,
     SSH_AUTHORITIES,
+    SSH_ROTATION_NODES,
 )
 
 
