@@ -28,13 +28,12 @@ from attestors.wire.ssh.certificate import CertificateKind, SignedCertificate, p
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
 from attestors.wire.ssh.key_line import key_line, parse_key_line
 from attestors.wire.ssh.keys import HostKey, PublicKey, host_key
-from attestors.wire.ssh_host_keys import MAXIMUM_HOST_KEYS
+from attestors.wire.ssh_host_keys import LARGEST_TRUST_VERSION, MAXIMUM_HOST_KEYS
 
 MAXIMUM_TEXT_BYTES: Final = 16 * 1024
 MAXIMUM_USER_AUTHORITIES: Final = 12
 """Two during a rotation, and those for emergencies: eight of a policy, and two generations of a master secret."""
 MAXIMUM_HOST_AUTHORITIES: Final = 4
-LARGEST_TRUST_VERSION: Final = 2**63 - 1
 _MARK: Final = b"# node-access "
 _FIRST_LINE: Final = b"# node-access v1"
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)

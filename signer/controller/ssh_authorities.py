@@ -16,6 +16,7 @@ from signer.ssh.available import Reason
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.secrets import Absent
 from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
+from signer.ssh.ways_watch import WaysInWatch
 from signer.store.caches import Caches
 
 
@@ -58,6 +59,33 @@ def tell_of_policy(key: ClusterKey, recorder: Recorder, caches: Caches, kind: st
     recorder.record(Occurrence(subject, kind, reason, message))
 
 
+class WaysInService:
+    """Implements :class:`~signer.controller.cluster.service.ClusterService` by a watch over other ways in."""
+
+    name = WaysInWatch.name
+
+    def __init__(self, watch: WaysInWatch) -> None:
+        self._watch = watch
+
+    @property
+    def conditions(self) -> Sequence[PolicyCondition]:
+        """See ClusterService."""
+        return self._watch.conditions
+
+    def gauges(self) -> Sequence[ServiceGauge]:
+        """See ClusterService."""
+        return ()
+
+    def wake(self) -> None:
+        """See ClusterService."""
+        self._watch.wake()
+
+    async def run(self, client: Client) -> None:
+        """See ClusterService. The workload cluster itself is not asked."""
+        del client
+        await self._watch.run()
+
+
 class SSHSwitchedOffConditions:
     """Implements :class:`~signer.controller.status.status_reconciler.ConditionSource` where SSH is switched off: a
     policy that turns it on is told so.
@@ -77,4 +105,4 @@ class SSHSwitchedOffConditions:
         return (PolicyCondition(SSH_AUTHORITIES_AVAILABLE, False, Reason.NOT_ALLOWED.value, message),)
 
 
-__all__ = ["SSHAuthoritiesService", "SSHSwitchedOffConditions", "tell_of_policy"]
+__all__ = ["SSHAuthoritiesService", "SSHSwitchedOffConditions", "WaysInService", "tell_of_policy"]

@@ -20,8 +20,9 @@ from signer.authority.ssh.secret import AuthorityPurpose
 from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time
 from signer.model.seal import Generation, joined
-from signer.model.ssh_access import BreakGlassKey, NoRotationPeriod, SSHSettings
+from signer.model.ssh_access import NO_MASTER_SECRET, NoMasterSecret, NoRotationPeriod, SSHSettings
 from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason
+from signer.ssh.master_secret import DerivedKeys, NotDerived
 from signer.ssh.reports import NotReported, Reports
 from signer.ssh.rotation_plan import Next, Nodes, Progress, Skips, asks_nodes, progress
 from signer.ssh.secrets import (
@@ -46,6 +47,7 @@ class AuthorityFacts:
     user: ReadAuthority
     host: ReadAuthority
     reports: Reports | NotReported
+    derived: DerivedKeys | NotDerived | NoMasterSecret = NO_MASTER_SECRET
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +118,35 @@ def next_move(facts: AuthorityFacts) -> Move:
     for held in (host, user):
         if held.sealed_with is Generation.PREVIOUS:
             return SealAuthority(held)
+    if isinstance(facts.derived, NotDerived):
+        return NotAvailable(Reason.MASTER_SECRET_UNUSABLE, facts.derived.message)
+    break_glass = _break_glass(facts.wanted, facts.derived)
     own = {one.public_key for held in (host, user) for one in held.trusted}
-    for position, key in enumerate(facts.wanted.break_glass_keys):
-        if key.public_key in own:
+    for where, key in break_glass.items():
+        if key in own:
             return NotAvailable(
                 Reason.BREAK_GLASS_KEY_IS_AUTHORITY,
-                f"spec.ssh.breakGlass.publicKeys[{position}] is the key of one of the cluster's own authorities "
-                f"({key.public_key.fingerprint}), whose certificates would then open every node: remove it",
+                f"{where} is the key of one of the cluster's own authorities "
+                f"({key.fingerprint}), whose certificates would then open every node: remove it",
             )
-    return _with_trust(facts, facts.wanted.break_glass_keys, user, host)
+    return _with_trust(facts, tuple(dict.fromkeys(break_glass.values())), user, host)
+
+
+def _break_glass(wanted: SSHSettings, derived: DerivedKeys | NoMasterSecret) -> dict[str, PublicKey]:
+    """The break-glass keys, by the field that each comes from."""
+    stated = {
+        f"spec.ssh.breakGlass.publicKeys[{position}]": key.public_key
+        for position, key in enumerate(wanted.break_glass_keys)
+    }
+    made = derived.public_keys if isinstance(derived, DerivedKeys) else {}
+    return stated | {f"generation {number} of spec.ssh.masterSecretRef": key for number, key in made.items()}
 
 
 def _with_trust(
-    facts: AuthorityFacts, break_glass: tuple[BreakGlassKey, ...], user: HeldAuthority, host: HeldAuthority
+    facts: AuthorityFacts, break_glass: tuple[PublicKey, ...], user: HeldAuthority, host: HeldAuthority
 ) -> RecordTrust | Rotate | Offer:
     users, hosts = _public_keys(user), _public_keys(host)
-    keys = tuple(key.public_key for key in break_glass)
-    digest, seconds = trust_digest(users, hosts, keys), int(facts.now.timestamp())
+    digest, seconds = trust_digest(users, hosts, break_glass), int(facts.now.timestamp())
     if not isinstance(user.trust, RecordedTrust):
         return RecordTrust(user, RecordedTrust(seconds, digest))
     version = user.trust.version
@@ -151,7 +165,7 @@ def _with_trust(
     authorities = AvailableAuthorities(
         user.authority,
         host.authority,
-        Trust((*users, *keys), hosts, version),
+        Trust((*users, *break_glass), hosts, version),
         user.created_at,
         host.created_at,
         version if asks_nodes(user) or asks_nodes(host) else 0,

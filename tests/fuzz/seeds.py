@@ -33,6 +33,7 @@ from attestors.wire.ssh.krl import (
 from attestors.wire.ssh.options import Extension, VerifyRequired
 from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.ssh.sshsig import Namespace, sign_message
+from attestors.wire.ssh_host_keys import HostKeysClaim
 from attestors.wire.statement import PinnedController
 from authenticator.model.attempt import Attempt, encode_attempt
 from authenticator.model.ssh_state import SSHRejection, SSHState, encode_ssh_state
@@ -101,7 +102,9 @@ def _of_requests() -> Iterator[Seed]:
     yield "statement", "trust", statement.encode(signed(trust_of(new, old, nodes=("node-1", "node-2")), old, new))
     yield "statement", "keys", statement.encode(signed(controller("d", "c").public, old, keys=controller("d", "c")))
     keys = [private_key(kind) for kind in ("ed25519", "nistp384")]
-    yield "ssh-host-keys", "two", ssh_host_keys.encode([ssh_host_keys.claim_with(key, b"any key") for key in keys])
+    claims = tuple(ssh_host_keys.claim_with(key, b"any key") for key in keys)
+    yield "ssh-host-keys", "two", ssh_host_keys.encode(HostKeysClaim(2**62, claims))
+    yield "ssh-host-keys", "without-trust", ssh_host_keys.encode(HostKeysClaim(0, claims[:1]))
     yield "node-access", "two", text_of(*(certificate(public_key_of(key)) for key in keys))
     yield "requester", "token", b"system:bootstrap:abcdef"
     yield "requester", "node", b"system:node:node-1"

@@ -225,6 +225,12 @@ SSH_ROTATION_NODES: Final = MetricFamily(
     "Nodes for which a rotation of the cluster's SSH authorities waits; missing while none is under way.",
     _OF_CLUSTER,
 )
+SSH_TRUST: Final = MetricFamily(
+    "ssh_trust_published",
+    "gauge",
+    "1 while the trust bundle is published as it should be, else 0; missing where no policy has turned SSH on.",
+    _OF_CLUSTER,
+)
 _FAMILIES: Final = (
     READY,
     WATCHED,
@@ -251,6 +257,7 @@ _FAMILIES: Final = (
     NODE_CLIENT_NODES,
     SSH_AUTHORITIES,
     SSH_ROTATION_NODES,
+    SSH_TRUST,
 )
 
 

@@ -12,7 +12,7 @@ from attestors.wire.node_access import NodeAccess, NodeAccessRefused, NodeAccess
 from attestors.wire.pem import Block, MalformedPEM
 from attestors.wire.provider_id import InvalidProviderID
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
-from attestors.wire.ssh_host_keys import ClaimedHostKey, HostKeysRefused
+from attestors.wire.ssh_host_keys import HostKeysClaim, HostKeysRefused
 from attestors.wire.statement import (
     MalformedStatement,
     NotPinned,
@@ -72,7 +72,7 @@ def _statement(data: bytes) -> SignedStatement:
     return read
 
 
-def _ssh_host_keys(data: bytes) -> tuple[ClaimedHostKey, ...]:
+def _ssh_host_keys(data: bytes) -> HostKeysClaim:
     read = ssh_host_keys.decode(data)
     require(ssh_host_keys.encode(read) == data, "not the only encoding")
     with contextlib.suppress(HostKeysRefused):
