@@ -35,7 +35,7 @@ from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.ssh.available import NotAvailable, SSHAuthorities, SSHAuthoritiesOf
 from signer.ssh.bundle.reconciler import BundleReconciler
 from signer.ssh.reconciler import SSHReconciler
-from signer.ssh.reports import ReportsOf, no_reports
+from signer.ssh.recorded import recorded_reports
 from signer.ssh.revocations import PolicyRevocations
 from signer.ssh.ways_watch import WaysInWatch
 from signer.store.caches import ALL_PROVIDER_IDS, Caches, Wake
@@ -50,8 +50,6 @@ class SSHParts:
     host_certificates: HostCertificateParts
     """What decisions need to sign."""
     recorder: Recorder
-    reports: ReportsOf
-    """What nodes report in their attested requests: a rotation waits for it."""
 
     @property
     def authorities_of(self) -> SSHAuthoritiesOf:
@@ -72,7 +70,6 @@ def ssh_wing(configuration: Configuration, recorder: Recorder) -> SSHWing:
         authorities,
         HostCertificateParts(partial(_signing_authority, authorities)),
         recorder,
-        no_reports,
     )
 
 
@@ -137,7 +134,7 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         caches=context.caches,
         authorities=wing.authorities,
         permission=wing.permission,
-        reports=wing.reports,
+        reports=partial(recorded_reports, context.caches),
         tell=partial(tell_of_policy, context.key, wing.recorder, context.caches),
         changed=changed,
         now=now,

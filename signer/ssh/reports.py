@@ -65,11 +65,6 @@ class NotReported:
 ReportsOf: TypeAlias = Callable[[ClusterKey], Reports | NotReported]
 
 
-def no_reports(key: ClusterKey) -> Reports | NotReported:
-    """Of a controller that records no reports."""
-    return NotReported("this controller does not record what nodes report")
-
-
 def every_node_has(version: int, reports: Reports | NotReported) -> Proof:
     """Every node reports exactly that version of trust, which is the recorded one. A higher one was given by a state
     that is no more, so it says nothing about the present trust.
@@ -113,5 +108,4 @@ __all__ = [
     "ReportsOf",
     "every_node_has",
     "every_node_presents",
-    "no_reports",
 ]
