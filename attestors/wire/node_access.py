@@ -19,6 +19,7 @@ the node's certificate. The node verifies each host certificate.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -28,13 +29,12 @@ from attestors.wire.ssh.certificate import CertificateKind, SignedCertificate, p
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
 from attestors.wire.ssh.key_line import key_line, parse_key_line
 from attestors.wire.ssh.keys import HostKey, PublicKey, host_key
-from attestors.wire.ssh_host_keys import MAXIMUM_HOST_KEYS
+from attestors.wire.ssh_host_keys import LARGEST_TRUST_VERSION, MAXIMUM_HOST_KEYS
 
 MAXIMUM_TEXT_BYTES: Final = 16 * 1024
 MAXIMUM_USER_AUTHORITIES: Final = 12
 """Two during a rotation, and those for emergencies: eight of a policy, and two generations of a master secret."""
 MAXIMUM_HOST_AUTHORITIES: Final = 4
-LARGEST_TRUST_VERSION: Final = 2**63 - 1
 _MARK: Final = b"# node-access "
 _FIRST_LINE: Final = b"# node-access v1"
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
@@ -184,11 +184,16 @@ def _lines(access: NodeAccess) -> Iterator[str]:
     yield _FIRST_LINE.decode("ascii")
     for certificate in access.host_certificates:
         yield f"{_Keyword.HOST_CERTIFICATE.value} {certificate.line}"
-    for user_authority in access.trust.user_authorities:
-        yield f"{_Keyword.USER_AUTHORITY.value} {key_line(user_authority)}"
-    for host_authority in access.trust.host_authorities:
-        yield f"{_Keyword.HOST_AUTHORITY.value} {key_line(host_authority)}"
-    yield f"{_Keyword.TRUST_VERSION.value} {access.trust.version}"
+    yield from _trust_lines(access.trust)
+
+
+@functools.lru_cache(maxsize=64)  # all nodes of a cluster get the same
+def _trust_lines(trust: Trust) -> tuple[str, ...]:
+    return (
+        *(f"{_Keyword.USER_AUTHORITY.value} {key_line(key)}" for key in trust.user_authorities),
+        *(f"{_Keyword.HOST_AUTHORITY.value} {key_line(key)}" for key in trust.host_authorities),
+        f"{_Keyword.TRUST_VERSION.value} {trust.version}",
+    )
 
 
 class _Lines:

@@ -2,9 +2,11 @@
 
 ::
 
-    HostKeys ::= SEQUENCE SIZE (1..3) OF SEQUENCE {
-        key    OCTET STRING,   -- RFC 4253 section 6.6
-        proof  OCTET STRING }  -- SSHSIG over the CSR's SubjectPublicKeyInfo
+    HostKeys ::= SEQUENCE {
+        trustVersion  INTEGER (0..9223372036854775807),  -- that sshd's files on the node hold; 0: none
+        keys          SEQUENCE SIZE (1..3) OF SEQUENCE {
+            key    OCTET STRING,     -- RFC 4253 section 6.6
+            proof  OCTET STRING } }  -- SSHSIG over the CSR's SubjectPublicKeyInfo
 
 The extension is inside what the CSR's signature covers, so a copy of the request cannot hold another host key. A
 proof is what ``ssh-keygen -Y sign -n host-key@attestation.cluster.x-k8s.io`` makes of the DER of the CSR's key.
@@ -13,7 +15,7 @@ proof is what ``ssh-keygen -Y sign -n host-key@attestation.cluster.x-k8s.io`` ma
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -26,10 +28,13 @@ HOST_KEY_NAMESPACE: Final = Namespace("host-key@attestation.cluster.x-k8s.io")
 MAXIMUM_HOST_KEYS: Final = 3
 MAXIMUM_EXTENSION_BYTES: Final = 6 * 1024
 """Three keys of RSA-4096 take 5.1 KiB. The controller reads a client request with so much, whatever the node's name."""
+LARGEST_TRUST_VERSION: Final = 2**63 - 1
 _SEQUENCE: Final = 0x30
+_INTEGER: Final = 0x02
 _OCTET_STRING: Final = 0x04
 _LONG_LENGTH: Final = 0x80
 _MAXIMUM_LENGTH_BYTES: Final = 2
+_MAXIMUM_VERSION_BYTES: Final = 8
 
 Sign: TypeAlias = Callable[[Namespace, bytes], SSHSignature]
 """Signs a message for a namespace, with a key that need not be in this process."""
@@ -47,6 +52,8 @@ class HostKeysReason(enum.StrEnum):
     NO_HOST_KEY = "NoHostKey"
     TOO_MANY_HOST_KEYS = "TooManyHostKeys"
     HOST_KEY_REPEATED = "HostKeyRepeated"
+    TRUST_VERSION_INVALID = "TrustVersionInvalid"
+    """Negative, or more than 63 bits."""
 
 
 class HostKeysRefused(ValueError):
@@ -64,6 +71,31 @@ class ClaimedHostKey:
 
     key: HostKey
     proof: SSHSignature
+
+
+@dataclass(frozen=True, slots=True)
+class HostKeysClaim:
+    """The extension's content. No proof is verified yet.
+
+    Raises:
+        HostKeysRefused: ``NoHostKey``, ``TooManyHostKeys``, ``HostKeyRepeated`` or ``TrustVersionInvalid``.
+    """
+
+    trust_version: int
+    """The version of the trust in the files of the node's sshd; 0 for none."""
+    keys: tuple[ClaimedHostKey, ...]
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise HostKeysRefused(HostKeysReason.NO_HOST_KEY, "the extension holds no host key; leave it out instead")
+        if len(self.keys) > MAXIMUM_HOST_KEYS:
+            raise _too_many()
+        if len({claim.key.blob for claim in self.keys}) < len(self.keys):
+            raise HostKeysRefused(HostKeysReason.HOST_KEY_REPEATED, "a host key is there twice")
+        if not 0 <= self.trust_version <= LARGEST_TRUST_VERSION:
+            raise HostKeysRefused(
+                HostKeysReason.TRUST_VERSION_INVALID, f"a trust version is a number from 0 to {LARGEST_TRUST_VERSION}"
+            )
 
 
 def claim_with(private_key: PrivateKey, subject_public_key_info: bytes) -> ClaimedHostKey:
@@ -90,20 +122,22 @@ def claim_through(sign: Sign, subject_public_key_info: bytes) -> ClaimedHostKey:
         raise HostKeysRefused(refused.reason, refused.message) from None
 
 
-def encode(claims: Sequence[ClaimedHostKey]) -> bytes:
+def encode(claim: HostKeysClaim) -> bytes:
     """The extension's value, DER.
 
     Raises:
-        HostKeysRefused: ``NoHostKey``, ``TooManyHostKeys``, ``HostKeyRepeated`` or ``ExtensionTooLarge``.
+        HostKeysRefused: ``ExtensionTooLarge``.
     """
-    _require_count(claims)
-    value = _encoded(claims)
+    pairs = [
+        _der(_SEQUENCE, _der(_OCTET_STRING, one.key.blob) + _der(_OCTET_STRING, one.proof.blob)) for one in claim.keys
+    ]
+    value = _der(_SEQUENCE, _der(_INTEGER, _octets(claim.trust_version)) + _der(_SEQUENCE, b"".join(pairs)))
     if len(value) > MAXIMUM_EXTENSION_BYTES:
         raise _too_large(len(value))
     return value
 
 
-def decode(value: bytes) -> tuple[ClaimedHostKey, ...]:
+def decode(value: bytes) -> HostKeysClaim:
     """Parse the extension's value. No proof is verified.
 
     Raises:
@@ -112,52 +146,67 @@ def decode(value: bytes) -> tuple[ClaimedHostKey, ...]:
     if len(value) > MAXIMUM_EXTENSION_BYTES:
         raise _too_large(len(value))
     content, rest = _element(value, _SEQUENCE, "the extension's value")
-    if rest:
-        raise HostKeysRefused(HostKeysReason.BYTES_AFTER_DER, f"{len(rest)} bytes follow the extension's value")
+    _require_end(rest, "the extension's value")
+    number, content = _element(content, _INTEGER, "the trust version")
+    pairs, rest = _element(content, _SEQUENCE, "the list of host keys")
+    _require_end(rest, "the list of host keys")
+    version = _trust_version(number)
     claims: list[ClaimedHostKey] = []
-    while content:
+    while pairs:
         if len(claims) == MAXIMUM_HOST_KEYS:
             raise _too_many()
-        pair, content = _element(content, _SEQUENCE, "a host key")
+        pair, pairs = _element(pairs, _SEQUENCE, "a host key")
         claims.append(_claim(pair))
-    _require_count(claims)
-    return tuple(claims)
+    return HostKeysClaim(version, tuple(claims))
 
 
-def verify(claims: Sequence[ClaimedHostKey], subject_public_key_info: bytes) -> tuple[HostKey, ...]:
+def verify(claim: HostKeysClaim, subject_public_key_info: bytes) -> tuple[HostKey, ...]:
     """The host keys, each proven to be held by the requester whose CSR has this key.
 
     Raises:
         HostKeysRefused: ``WrongNamespace``, ``SignedByAnotherKey``, ``BadSignature`` or
-            ``SignatureAlgorithmUnsupported``; or as :func:`encode`.
+            ``SignatureAlgorithmUnsupported``.
     """
-    _require_count(claims)
     try:
-        for claim in claims:
-            verify_message(claim.proof, claim.key, HOST_KEY_NAMESPACE, subject_public_key_info)
+        for one in claim.keys:
+            verify_message(one.proof, one.key, HOST_KEY_NAMESPACE, subject_public_key_info)
     except SSHRefused as refused:
         raise HostKeysRefused(refused.reason, f"the proof of a host key: {refused.message}") from None
-    return tuple(claim.key for claim in claims)
+    return tuple(one.key for one in claim.keys)
+
+
+def _trust_version(octets: bytes) -> int:
+    """The INTEGER's value (X.690 section 8.3): in as few octets as possible, and not negative."""
+    if not octets:
+        raise HostKeysRefused(HostKeysReason.NOT_DER, "the trust version has no octet")
+    if octets[0] >= _LONG_LENGTH or len(octets) > _MAXIMUM_VERSION_BYTES:
+        raise HostKeysRefused(
+            HostKeysReason.TRUST_VERSION_INVALID, f"a trust version is a number from 0 to {LARGEST_TRUST_VERSION}"
+        )
+    version = int.from_bytes(octets, "big")
+    if octets != _octets(version):
+        raise HostKeysRefused(HostKeysReason.NOT_CANONICAL_DER, "the trust version is not in its only form")
+    return version
+
+
+def _octets(number: int) -> bytes:
+    """The octets of a number that is not negative: its first bit is 0."""
+    return number.to_bytes(number.bit_length() // 8 + 1, "big")
+
+
+def _require_end(rest: bytes, what: str) -> None:
+    if rest:
+        raise HostKeysRefused(HostKeysReason.BYTES_AFTER_DER, f"{len(rest)} bytes follow {what}")
 
 
 def _claim(pair: bytes) -> ClaimedHostKey:
     blob, rest = _element(pair, _OCTET_STRING, "a host key's blob")
     proof, rest = _element(rest, _OCTET_STRING, "a host key's proof")
-    if rest:
-        raise HostKeysRefused(HostKeysReason.BYTES_AFTER_DER, f"{len(rest)} bytes follow the proof of a host key")
+    _require_end(rest, "the proof of a host key")
     try:
         return ClaimedHostKey(host_key(parse_public_key(blob)), parse_sshsig(proof))
     except SSHRefused as refused:
         raise HostKeysRefused(refused.reason, f"a host key: {refused.message}") from None
-
-
-def _require_count(claims: Sequence[ClaimedHostKey]) -> None:
-    if not claims:
-        raise HostKeysRefused(HostKeysReason.NO_HOST_KEY, "the extension holds no host key; leave it out instead")
-    if len(claims) > MAXIMUM_HOST_KEYS:
-        raise _too_many()
-    if len({claim.key.blob for claim in claims}) < len(claims):
-        raise HostKeysRefused(HostKeysReason.HOST_KEY_REPEATED, "a host key is there twice")
 
 
 def _too_many() -> HostKeysRefused:
@@ -169,13 +218,6 @@ def _too_large(length: int) -> HostKeysRefused:
         HostKeysReason.EXTENSION_TOO_LARGE,
         f"the host keys and their proofs take {length} bytes, more than {MAXIMUM_EXTENSION_BYTES}: use Ed25519",
     )
-
-
-def _encoded(claims: Sequence[ClaimedHostKey]) -> bytes:
-    pairs = (
-        _der(_SEQUENCE, _der(_OCTET_STRING, claim.key.blob) + _der(_OCTET_STRING, claim.proof.blob)) for claim in claims
-    )
-    return _der(_SEQUENCE, b"".join(pairs))
 
 
 def _der(tag: int, content: bytes) -> bytes:

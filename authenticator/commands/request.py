@@ -139,7 +139,7 @@ def _unknown_extensions(csr: x509.CertificateSigningRequest) -> list[x509.Unreco
 
 
 def _host_key_line(extension: x509.UnrecognizedExtension) -> str:
-    keys = ", ".join(claim.key.fingerprint for claim in decode_host_keys(extension.value))
+    keys = ", ".join(claim.key.fingerprint for claim in decode_host_keys(extension.value).keys)
     return f"  host keys    {keys} (extension {extension.oid.dotted_string})"
 
 

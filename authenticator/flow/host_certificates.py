@@ -16,7 +16,7 @@ from cryptography import x509
 
 from attestors.wire.node_access import Found, NodeAccessRefused, NodeAccessText, parse
 from attestors.wire.ssh.keys import PublicKey
-from attestors.wire.ssh_host_keys import HostKeysRefused, claim_with, encode
+from attestors.wire.ssh_host_keys import HostKeysClaim, HostKeysRefused, claim_with, encode
 from authenticator.configuration import SSH, Configuration
 from authenticator.flow.clock import Clock
 from authenticator.flow.host_keys import OwnHostKey, UnusableHostKey, read_host_key
@@ -41,20 +41,30 @@ class HostCertificates:
         self._reported: set[str] = set()
 
     def extensions(self, key: str) -> Sequence[x509.UnrecognizedExtension]:
-        """The host keys with their proofs, for a request with this key (PEM); none if there is none to certify."""
+        """The host keys with their proofs and the version of the trust in sshd's files, for a request with this key
+        (PEM); none if there is no host key to certify.
+        """
         ssh = self._configuration.ssh
         if ssh is None:
             return ()
         spki = public_key_info(load_key(key))
         try:
-            claims = [claim_with(one.private_key, spki) for one in self._host_keys(ssh)]
+            claims = tuple([claim_with(one.private_key, spki) for one in self._host_keys(ssh)])
             if not claims:
                 return ()
-            value = encode(claims)
+            value = encode(HostKeysClaim(self._trust_version(), claims))
         except HostKeysRefused as refused:
             self._report(f"no host certificate is requested: {refused}")
             return ()
         return (x509.UnrecognizedExtension(x509.ObjectIdentifier(ssh.host_keys_oid), value),)
+
+    def _trust_version(self) -> int:
+        """Of the files of this node's sshd; 0 for none, and for an unreadable state, which may be of any version."""
+        try:
+            return self._store.ssh_state().trust_version
+        except StoreUnusable as failure:
+            self._report(f"the version of the trust in sshd's files is unknown: {failure}")
+            return 0
 
     def receive(self, found: Found) -> None:
         """Keep what stands behind a new client certificate; the caller stores that next, under its lock."""

@@ -7,7 +7,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from attestors.wire.node_access import LARGEST_TRUST_VERSION, Trust
+from attestors.wire.node_access import Trust
+from attestors.wire.ssh_host_keys import LARGEST_TRUST_VERSION
 
 _FORMAT: Final = 1
 

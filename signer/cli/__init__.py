@@ -4,8 +4,8 @@ Exit codes: 0 success; 1 failure at run time, or ``audit`` found a fault; 2 wron
 ``preflight`` or ``status`` found something that needs attention; 4 ``run`` lost its Lease. ``explain``: 0 the request
 would be approved or challenged, 4 it would be denied, 5 it waits, 6 it is left alone. ``rotate``: 3 as above, 4 the
 controller rejected the order, 5 the rotation waits for a person, or the controller did not answer, 6 the caller
-declined. ``ssh-sign --exec``: that of ``ssh``. All commands: 74 standard output cannot be written, 130 interrupted, 141
-broken pipe.
+declined. ``node-access preflight``: 3 other ways in are open, 5 not all could be read. ``ssh-sign --exec``: that of
+``ssh``. All commands: 74 standard output cannot be written, 130 interrupted, 141 broken pipe.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from attestors.standard_output import OutputNotWritten, checked_argparse_output,
 from signer.cli.arguments import WrongUse
 from signer.cli.audit import add_audit
 from signer.cli.explain import ExplainFailed, add_explain
+from signer.cli.node_access import NodeAccessFailed, add_node_access
 from signer.cli.output import print_text, print_to_stderr
 from signer.cli.preflight import add_preflight
 from signer.cli.remedies import remedy_of
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:
         _say(str(error))
         return EXIT_USAGE
-    except (PreflightFailed, ExplainFailed, RotateFailed) as error:
+    except (PreflightFailed, ExplainFailed, RotateFailed, NodeAccessFailed) as error:
         _say(str(error))
         return EXIT_FAILED
     except LeadershipLost as error:
@@ -96,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     add_audit(commands)
     add_status(commands)
     add_rotate(commands)
+    add_node_access(commands)
     add_offline_commands(commands)
     crds = commands.add_parser("crds", help="print the CustomResourceDefinitions for kubectl apply -f -")
     crds.set_defaults(command=_crds)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,10 +14,33 @@ from typing import Any, TypeAlias
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions
+from signer.controller.ssh_authorities import (
+    SSHAuthoritiesService,
+    SSHSwitchedOffConditions,
+    WaysInService,
+    tell_of_policy,
+)
+from signer.controller.ssh_bundle import SignersOfStatements, SSHBundleService
 from signer.controller.status.status_reconciler import ConditionSource
-from signer.ssh.available import SSHAuthorities, SSHAuthoritiesOf
+from signer.controller.telemetry.recorder import Recorder
+from signer.decision.host_certificates import (
+    HostAuthorityAnswer,
+    HostAuthorityNotRead,
+    HostCertificateParts,
+    HostCertificatesSwitchedOff,
+    HostCertificateSwitch,
+    NoSigningHostAuthority,
+    SigningHostAuthority,
+)
+from signer.model.cluster import ClusterKey
+from signer.rotation.operations import OPERATION_ANNOTATION
+from signer.ssh.available import NotAvailable, SSHAuthorities, SSHAuthoritiesOf
+from signer.ssh.bundle.reconciler import BundleReconciler
 from signer.ssh.reconciler import SSHReconciler
+from signer.ssh.recorded import recorded_reports
+from signer.ssh.revocations import PolicyRevocations
+from signer.ssh.ways_watch import WaysInWatch
+from signer.store.caches import ALL_PROVIDER_IDS, Caches, Wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +49,9 @@ class SSHParts:
 
     permission: SSHPermission
     authorities: SSHAuthorities
+    host_certificates: HostCertificateParts
+    """What decisions need to sign."""
+    recorder: Recorder
 
     @property
     def authorities_of(self) -> SSHAuthoritiesOf:
@@ -36,11 +62,43 @@ class SSHParts:
 SSHWing: TypeAlias = SSHParts | SSHSwitchedOff
 
 
-def ssh_wing(configuration: Configuration) -> SSHWing:
+def ssh_wing(configuration: Configuration, recorder: Recorder) -> SSHWing:
     """The wing, or nothing."""
     if isinstance(configuration.ssh, SSHSwitchedOff):
         return configuration.ssh
-    return SSHParts(configuration.ssh, SSHAuthorities())
+    authorities = SSHAuthorities()
+    return SSHParts(
+        configuration.ssh,
+        authorities,
+        HostCertificateParts(partial(_signing_authority, authorities)),
+        recorder,
+    )
+
+
+def host_certificates_of(wing: SSHWing) -> HostCertificateSwitch:
+    """What decisions need to sign host certificates, or nothing."""
+    return HostCertificatesSwitchedOff() if isinstance(wing, SSHSwitchedOff) else wing.host_certificates
+
+
+def _signing_authority(authorities: SSHAuthorities, key: ClusterKey) -> HostAuthorityAnswer:
+    if not authorities.has_looked(key):
+        return HostAuthorityNotRead()
+    found = authorities.of(key)
+    if isinstance(found, NotAvailable):
+        return NoSigningHostAuthority(f"{found.reason}: {found.message}")
+    return SigningHostAuthority(found.host, found.trust)
+
+
+def wake_on_ssh_orders(wing: SSHWing, caches: Caches, wake: Wake) -> None:
+    """Have ``wake`` called when a policy has an order. Once per process."""
+    if isinstance(wing, SSHSwitchedOff):
+        return
+
+    def annotated(key: ClusterKey, annotations: Mapping[str, Any]) -> None:
+        if OPERATION_ANNOTATION in annotations:
+            wake(key, ALL_PROVIDER_IDS)
+
+    caches.on_policy_annotations(annotated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +113,59 @@ class SSHOfCluster:
 
 
 def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) -> SSHOfCluster:
-    """The SSH authorities of one workload cluster."""
+    """The SSH authorities of one workload cluster, and what its nodes are told about them."""
     if isinstance(wing, SSHSwitchedOff):
         return SSHOfCluster(sources=(SSHSwitchedOffConditions(context.key, context.caches),))
+    now = partial(datetime.now, UTC)  # nodes and clients compare times with their own clocks
+    bundle = BundleReconciler(
+        context.key,
+        caches=context.caches,
+        authorities_of=wing.authorities_of,
+        revocations_of=PolicyRevocations(context.caches).of,
+        signers=SignersOfStatements(context.authority_source),
+        changed=context.status_changed.set,
+        now=now,
+        random=random,
+    )
+
+    def changed() -> None:
+        context.status_changed.set()
+        bundle.wake()
+
     reconciler = SSHReconciler(
         context.key,
         management=context.management,
         caches=context.caches,
         authorities=wing.authorities,
         permission=wing.permission,
-        changed=context.status_changed.set,
-        now=partial(datetime.now, UTC),  # nodes and clients compare times with their own clocks
+        reports=partial(recorded_reports, context.caches),
+        tell=partial(tell_of_policy, context.key, wing.recorder, context.caches),
+        changed=changed,
+        now=now,
         random=random,
     )
-    return SSHOfCluster((OptionalPart(SSHAuthoritiesService(reconciler)),), lambda: reconciler.status)
+    watch = WaysInWatch(
+        context.key,
+        management=context.management,
+        caches=context.caches,
+        permission=wing.permission,
+        changed=context.status_changed.set,
+        random=random,
+    )
+    parts = (
+        OptionalPart(SSHAuthoritiesService(reconciler)),
+        OptionalPart(SSHBundleService(bundle)),
+        OptionalPart(WaysInService(watch)),
+    )
+    return SSHOfCluster(parts, lambda: {**reconciler.status, **bundle.status} if reconciler.status else {})
 
 
-__all__ = ["SSHOfCluster", "SSHParts", "SSHWing", "ssh_of_cluster", "ssh_wing"]
+__all__ = [
+    "SSHOfCluster",
+    "SSHParts",
+    "SSHWing",
+    "host_certificates_of",
+    "ssh_of_cluster",
+    "ssh_wing",
+    "wake_on_ssh_orders",
+]

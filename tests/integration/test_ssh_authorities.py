@@ -17,15 +17,16 @@ from attestors.wire.ssh.signatures import public_key_of
 from signer.configuration import SSHPermission
 from signer.kube.backoff import Backoff
 from signer.kube.errors import NotFound
-from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
+from signer.kube.resources import KUBEADM_CONFIGS_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.offline.main import main
-from signer.ssh import reconciler
+from signer.ssh import reconciler, ways_watch
 from signer.testing.world import WorldCluster
 from tests.documents.grants import granted, requests_of, used
 from tests.documents.markdown import ROOT
 from tests.documents.test_grants import SERVICE_ACCOUNT, as_the_service_account
 from tests.integration.fixtures import Harness, keyed_mac
 from tests.integration.move import Move, copy_controller_key
+from tests.support.infra_cluster import INFRASTRUCTURE, add_infra_cluster, add_infra_machine
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
@@ -167,5 +168,53 @@ def test_it_needs_exactly_the_role(harness: Harness, granted_to_it: bool) -> Non
         assert secret(cluster, "ssh-host") == {}
         return
     wait_for_reason(cluster, "Available")
-    writes = {one for one in used(requests_of(api, SERVICE_ACCOUNT)) if one[2] == "secrets" and one[1] != "get"}
-    assert granted(ROOT / "deploy/rbac/ssh.yaml") == writes - {("", "list", "secrets"), ("", "watch", "secrets")}
+    used_by_it = used(requests_of(api, SERVICE_ACCOUNT))
+    writes = {one for one in used_by_it if one[2] == "secrets" and one[1] != "get"}
+    of_ways_in = {
+        ("bootstrap.cluster.x-k8s.io", "list", "kubeadmconfigs"),
+        ("infrastructure.cluster.x-k8s.io", "list", "*"),
+    }
+    assert granted(ROOT / "deploy/rbac/ssh.yaml") == writes | of_ways_in
+
+
+def other_ways_in(cluster: WorldCluster) -> dict[str, Any]:
+    """Condition SSHOtherWaysInFound; empty without it."""
+    found = status(cluster).get("conditions") or ()
+    return next((one for one in found if one["type"] == "SSHOtherWaysInFound"), {})
+
+
+@pytest.mark.parametrize("granted_to_it", [True, False], ids=["with the role", "without it"])
+def test_other_ways_in(harness: Harness, granted_to_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller as its service account: what its roles let it read is in the condition, and so is what they do
+    not.
+    """
+    monkeypatch.setattr(ways_watch, "LOOK_SECONDS", Backoff(base_seconds=0.3, maximum_seconds=0.3, jitter=0.0))
+    api = harness.api
+    for file in ["management.yaml", *(["ssh.yaml"] if granted_to_it else [])]:
+        api.apply_yaml((ROOT / "deploy/rbac" / file).read_text(encoding="utf-8"))
+    cluster = harness.cluster(policy={"ssh": {}})
+    add_infra_cluster(cluster)
+    machine = cluster.add_machine("m1", provider_id="test:///m1")
+    add_infra_machine(cluster, machine)
+    path = INFRASTRUCTURE.object("m1-infra", cluster.namespace)
+    label = {"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": cluster.name}}}
+    cluster.management.client.patch(path, {**label, "spec": {"sshKeyName": "ops"}})
+    config = cluster.add_kubeadm_config("m1", "abcdef.0123456789abcdef", machine)["metadata"]["name"]
+    users = [{"name": "capi", "sshAuthorizedKeys": ["ssh-ed25519 AAAA"]}]
+    config_path = KUBEADM_CONFIGS_V1BETA2.object(config, cluster.namespace)
+    cluster.management.client.patch(config_path, {"spec": {"users": users}})
+    harness.start(ssh=ALLOWED, attestors=keyed_mac(), connection=as_the_service_account(api))
+    if not granted_to_it:
+        wait_until(lambda: "Tests may not be listed" in other_ways_in(cluster).get("message", ""), "it says so")
+        return
+    wait_until(lambda: "Test spec.sshKeyName" in other_ways_in(cluster).get("message", ""), "the launch key is named")
+    message = other_ways_in(cluster)["message"]
+    assert "KubeadmConfig spec.users[].sshAuthorizedKeys: user capi has keys (m1)" in message
+    assert "Test spec.sshKeyName: a launch key ops (m1-infra)" in message
+    assert "of kind Test, only fields whose names speak of SSH keys are read" in message
+    assert "AAAA" not in message
+    cluster.management.client.patch(path, {"spec": {"sshKeyName": ""}})
+    cluster.management.client.patch(config_path, {"spec": {"users": None}})
+    wait_until(lambda: other_ways_in(cluster).get("reason") == "NotKnown", "none is found")
+    edit(cluster, {"ssh": None})
+    wait_until(lambda: other_ways_in(cluster) == {}, "the condition goes with SSH")

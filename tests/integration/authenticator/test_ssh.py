@@ -18,7 +18,7 @@ from attestors.wire.names import PROVIDER_ID_OID, SSH_HOST_KEYS_OID, Purpose
 from attestors.wire.node_access import NoNodeAccess, find
 from attestors.wire.request import RequestBlocks
 from attestors.wire.ssh.signatures import public_key_of
-from attestors.wire.ssh_host_keys import MAXIMUM_EXTENSION_BYTES, claim_with, decode, encode, verify
+from attestors.wire.ssh_host_keys import MAXIMUM_EXTENSION_BYTES, HostKeysClaim, claim_with, decode, encode, verify
 from authenticator.configuration import SSH
 from authenticator.flow.sshd_files import USER_AUTHORITIES_FILE, SSHDFiles
 from authenticator.model.failures import ExitCode
@@ -252,7 +252,9 @@ def asks(cluster: WorldCluster, machine: str, request: Callable[[SimulatedNode],
 
 
 def honest(node: SimulatedNode) -> bytes:
-    return with_host_keys(node, encode([claim_with(private_key("ed25519"), node.subject_public_key_info)]))
+    return with_host_keys(
+        node, encode(HostKeysClaim(0, (claim_with(private_key("ed25519"), node.subject_public_key_info),)))
+    )
 
 
 @pytest.mark.parametrize("kind", ["honest", "no-DER", "large"])
@@ -289,7 +291,8 @@ def test_a_copied_request_cannot_hold_another_host_key(api: EmbeddedAPI, node: N
     """Test 10. The API server verifies the signature, which covers the extension."""
     simulated = SimulatedNode(node.name, provider_id(node.name), "sha256:" + "0f" * 32, "keyed-mac")
     theirs, mine = (
-        encode([claim_with(key, simulated.subject_public_key_info)]) for key in (private_key("ed25519"), THIEF)
+        encode(HostKeysClaim(0, (claim_with(key, simulated.subject_public_key_info),)))
+        for key in (private_key("ed25519"), THIEF)
     )
     copied = with_host_keys(simulated, theirs)
     changed = copied.replace(theirs, mine)

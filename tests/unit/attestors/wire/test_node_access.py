@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attestors.wire.node_access import (
-    LARGEST_TRUST_VERSION,
     MAXIMUM_TEXT_BYTES,
     NodeAccess,
     NodeAccessReason,
@@ -27,6 +26,7 @@ from attestors.wire.ssh.errors import SSHReason
 from attestors.wire.ssh.keys import Ed25519Key
 from attestors.wire.ssh.principals import HostName, PlainPrincipal
 from attestors.wire.ssh.signatures import public_key_of
+from attestors.wire.ssh_host_keys import LARGEST_TRUST_VERSION
 from tests.support.node_access import HOST_AUTHORITY, USER_AUTHORITY, certificate, signed, text_of, trust
 from tests.support.openssh import SIGNERS, private_key, public_keys
 

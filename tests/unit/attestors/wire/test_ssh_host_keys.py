@@ -25,8 +25,10 @@ from attestors.wire.ssh.signatures import PrivateKey, public_key_of
 from attestors.wire.ssh.sshsig import Namespace, SSHSignature, parse_armored, sign_message
 from attestors.wire.ssh_host_keys import (
     HOST_KEY_NAMESPACE,
+    LARGEST_TRUST_VERSION,
     MAXIMUM_EXTENSION_BYTES,
     ClaimedHostKey,
+    HostKeysClaim,
     HostKeysReason,
     HostKeysRefused,
     claim_through,
@@ -42,7 +44,7 @@ REQUEST_KEY = ec.derive_private_key(4711, ec.SECP256R1())
 SPKI = REQUEST_KEY.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 KEY, OTHER = private_key("ed25519"), private_key("ed25519", 1)
 CLAIM = claim_with(KEY, SPKI)
-VALUE = encode([CLAIM])
+VALUE = encode(HostKeysClaim(7, (CLAIM,)))
 
 
 def der(tag: int, *contents: bytes) -> bytes:
@@ -57,8 +59,8 @@ def pair(blob: bytes, proof: bytes) -> bytes:
     return der(0x30, der(0x04, blob), der(0x04, proof))
 
 
-def sequence(*pairs: bytes) -> bytes:
-    return der(0x30, *pairs)
+def sequence(*pairs: bytes, version: bytes = b"\x07") -> bytes:
+    return der(0x30, der(0x02, version), der(0x30, *pairs))
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -75,13 +77,13 @@ def reading(value: bytes) -> str:
 @pytest.mark.parametrize("name", SIGNERS)
 def test_a_host_key_of_each_kind_is_proven(name: str) -> None:
     key = private_key(name)
-    claims = decode(encode([claim_with(key, SPKI)]))
-    assert verify(claims, SPKI) == (public_key_of(key),)
+    claim = decode(encode(HostKeysClaim(0, (claim_with(key, SPKI),))))
+    assert verify(claim, SPKI) == (public_key_of(key),)
 
 
 @pytest.mark.parametrize("names", [*itertools.combinations(SIGNERS, 3)])
 def test_three_keys_are_read_in_order(names: tuple[str, ...]) -> None:
-    value = encode([claim_with(private_key(name), SPKI) for name in names])
+    value = encode(HostKeysClaim(2**40, tuple(claim_with(private_key(name), SPKI) for name in names)))
     assert verify(decode(value), SPKI) == tuple(public_key_of(private_key(name)) for name in names)
     assert encode(decode(value)) == value
 
@@ -149,26 +151,53 @@ def test_a_proof_for_another_use_is_refused(namespace: str) -> None:
 
 def test_no_key_and_four_keys_are_refused() -> None:
     assert reading(sequence()) == HostKeysReason.NO_HOST_KEY
-    assert refusal(lambda: encode([])) == HostKeysReason.NO_HOST_KEY
-    assert refusal(lambda: verify([], SPKI)) == HostKeysReason.NO_HOST_KEY
-    four = [claim_with(private_key("ed25519", seed), SPKI) for seed in range(4)]
+    assert refusal(lambda: HostKeysClaim(0, ())) == HostKeysReason.NO_HOST_KEY
+    four = tuple(claim_with(private_key("ed25519", seed), SPKI) for seed in range(4))
     assert reading(sequence(*(pair(one.key.blob, one.proof.blob) for one in four))) == HostKeysReason.TOO_MANY_HOST_KEYS
     three = [pair(one.key.blob, one.proof.blob) for one in four[:3]]
     assert reading(sequence(*three, b"\x31\x00")) == HostKeysReason.TOO_MANY_HOST_KEYS  # whatever the fourth is
-    assert refusal(lambda: encode(four)) == HostKeysReason.TOO_MANY_HOST_KEYS
-    assert refusal(lambda: verify(four, SPKI)) == HostKeysReason.TOO_MANY_HOST_KEYS
+    assert refusal(lambda: HostKeysClaim(0, four)) == HostKeysReason.TOO_MANY_HOST_KEYS
 
 
 def test_a_key_twice_is_refused() -> None:
     one = pair(CLAIM.key.blob, CLAIM.proof.blob)
     assert reading(sequence(one, one)) == HostKeysReason.HOST_KEY_REPEATED
-    assert refusal(lambda: encode([CLAIM, CLAIM])) == HostKeysReason.HOST_KEY_REPEATED
+    assert refusal(lambda: HostKeysClaim(0, (CLAIM, CLAIM))) == HostKeysReason.HOST_KEY_REPEATED
+
+
+@pytest.mark.parametrize("version", [0, 1, 127, 128, 255, 256, 2**31, LARGEST_TRUST_VERSION])
+def test_each_trust_version_is_read(version: int) -> None:
+    value = encode(HostKeysClaim(version, (CLAIM,)))
+    assert decode(value) == HostKeysClaim(version, (CLAIM,))
+    assert encode(decode(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("octets", "reason"),
+    [
+        (b"", HostKeysReason.NOT_DER),
+        (b"\xff", HostKeysReason.TRUST_VERSION_INVALID),  # -1
+        (b"\x80" + bytes(7), HostKeysReason.TRUST_VERSION_INVALID),
+        (b"\x00\x80" + bytes(7), HostKeysReason.TRUST_VERSION_INVALID),  # 2^63
+        (b"\x00\x07", HostKeysReason.NOT_CANONICAL_DER),
+        (b"\x00\x00", HostKeysReason.NOT_CANONICAL_DER),
+    ],
+)
+def test_another_trust_version_is_refused(octets: bytes, reason: HostKeysReason) -> None:
+    assert reading(sequence(pair(CLAIM.key.blob, CLAIM.proof.blob), version=octets)) == reason
+
+
+@pytest.mark.parametrize("version", [-1, LARGEST_TRUST_VERSION + 1])
+def test_a_trust_version_is_a_number_of_63_bits(version: int) -> None:
+    assert refusal(lambda: HostKeysClaim(version, (CLAIM,))) == HostKeysReason.TRUST_VERSION_INVALID
 
 
 def test_bytes_behind_the_der_are_refused() -> None:
     assert reading(VALUE + b"\0") == HostKeysReason.BYTES_AFTER_DER
     longer = der(0x30, der(0x04, CLAIM.key.blob), der(0x04, CLAIM.proof.blob), b"\x05\0")
     assert reading(sequence(longer)) == HostKeysReason.BYTES_AFTER_DER
+    keys = der(0x30, pair(CLAIM.key.blob, CLAIM.proof.blob))
+    assert reading(der(0x30, b"\x02\x01\x07", keys, b"\x05\0")) == HostKeysReason.BYTES_AFTER_DER
 
 
 @pytest.mark.parametrize(
@@ -193,6 +222,9 @@ def test_another_encoding_of_a_length_is_refused(value: bytes) -> None:
         b"\x30",
         b"\x31" + VALUE[1:],
         VALUE[:-1],
+        VALUE[VALUE.index(b"\x02\x01\x07") + 3 :],  # the list alone
+        der(0x30, b"\x0a\x01\x07", der(0x30, pair(CLAIM.key.blob, CLAIM.proof.blob))),  # an ENUMERATED
+        der(0x30, b"\x02\x01\x07"),
         sequence(der(0x04, b"")),
         sequence(der(0x30, der(0x03, CLAIM.key.blob), der(0x04, CLAIM.proof.blob))),
         sequence(der(0x30, der(0x04, CLAIM.key.blob))),
@@ -208,7 +240,7 @@ def test_too_large_an_extension_is_refused() -> None:
     signature = replace(CLAIM.proof.signature, value=bytes(1024))
     keys = [RSAKey(65537, 2**8191 + number) for number in (1, 3)]
     large = [ClaimedHostKey(key, replace(CLAIM.proof, public_key=key, signature=signature)) for key in keys]
-    assert refusal(lambda: encode(large)) == HostKeysReason.EXTENSION_TOO_LARGE
+    assert refusal(lambda: encode(HostKeysClaim(0, tuple(large)))) == HostKeysReason.EXTENSION_TOO_LARGE
 
 
 def test_the_largest_extension_fits_into_each_client_request() -> None:
@@ -262,9 +294,9 @@ def test_openssh_signs_and_we_read(tmp_path_factory: pytest.TempPathFactory, nam
     def sign(namespace: Namespace, signed: bytes) -> SSHSignature:
         return parse_armored(openssh_signs(key, folder, signed, namespace.text))
 
-    claims = decode(encode([claim_through(sign, message)]))
-    assert verify(claims, message) == (public_key_of(key),)
-    assert refusal(lambda: verify(claims, message + b"\0")) == SSHReason.BAD_SIGNATURE
+    claim = decode(encode(HostKeysClaim(1, (claim_through(sign, message),))))
+    assert verify(claim, message) == (public_key_of(key),)
+    assert refusal(lambda: verify(claim, message + b"\0")) == SSHReason.BAD_SIGNATURE
 
 
 @settings(max_examples=12, deadline=None)
@@ -288,9 +320,10 @@ def test_we_sign_and_openssh_reads(tmp_path_factory: pytest.TempPathFactory, nam
 @settings(max_examples=400, deadline=None)
 @given(data=st.data())
 def test_no_changed_byte_is_read_as_proven(data: st.DataObject) -> None:
-    """Fuzz: a changed extension is refused, or proves nothing."""
-    value = bytearray(encode([CLAIM, claim_with(OTHER, SPKI)]))
-    position = data.draw(st.integers(0, len(value) - 1))
+    """Fuzz: a changed extension is refused, or proves nothing. The version alone is proven by the CSR's signature."""
+    value = bytearray(encode(HostKeysClaim(7, (CLAIM, claim_with(OTHER, SPKI)))))
+    version = value.index(b"\x02\x01\x07") + 2
+    position = data.draw(st.integers(0, len(value) - 1).filter(lambda one: one != version))
     value[position] ^= data.draw(st.integers(1, 255))
     with pytest.raises(HostKeysRefused):
         verify(decode(bytes(value)), SPKI)
@@ -300,10 +333,10 @@ def test_no_changed_byte_is_read_as_proven(data: st.DataObject) -> None:
 @given(value=st.one_of(st.binary(max_size=300), st.binary(max_size=300).map(lambda content: der(0x30, content))))
 def test_what_is_read_is_written_alike(value: bytes) -> None:
     try:
-        claims = decode(value)
+        claim = decode(value)
     except HostKeysRefused:
         return
-    assert encode(claims) == value
+    assert encode(claim) == value
 
 
 def test_claims_hold_the_key_of_the_proof() -> None:

@@ -75,6 +75,7 @@ def test_before_the_first_answer(node: Node, files: SSHDFiles) -> None:
             }
         ],
         "rejected": None,
+        "bundle": None,
         "answeredWithoutText": False,
         "revokedKeysMissing": False,
         "problem": "",

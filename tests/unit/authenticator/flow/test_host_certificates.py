@@ -81,6 +81,21 @@ def test_host_keys_are_in_the_request_with_a_proof(host: Host) -> None:
     assert host.told == []
 
 
+def trust_version(host: Host) -> int:
+    (extension,) = host.certificates.extensions(key_pem())
+    return decode(extension.value).trust_version
+
+
+def test_the_request_tells_the_trust_in_sshds_files(host: Host) -> None:
+    assert trust_version(host) == 0
+    host.certificates.receive(NodeAccessText(GOOD))
+    assert trust_version(host) == 0  # not in place yet
+    host.certificates.settle()
+    assert trust_version(host) == 7
+    (host.store.folder / SSH_FILE).write_text("damaged")
+    assert trust_version(host) == 0
+
+
 def test_nothing_happens_unless_ssh_is_on(tmp_path: Path) -> None:
     host = Host(tmp_path, on=False)
     before = sorted(tmp_path.rglob("*"))

@@ -1,0 +1,263 @@
+"""The agent's step for the trust bundle: reads and judges the published one, and keeps sshd's files as it has them.
+
+The order, each step durable before the next: the bundle is stored, its state says that it is accepted, the revocation
+list is replaced, then the trusted authorities, and the states say that all is in place. After a crash, or a file that
+could not be written, it goes on from there: no earlier bundle comes back.
+
+A published bundle that does not count changes nothing. Neither does one that is gone, nor one that has run out: the
+accepted one stays, and ``status`` says so. A file that somebody removed or changed is restored from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from attestors.wire import statement
+from attestors.wire.node_access import Trust
+from attestors.wire.statement import (
+    MAXIMUM_NODE_ACCESS_TRUST_BYTES,
+    AcceptedNodeAccessTrust,
+    MalformedStatement,
+    NodeAccessTrust,
+    StatementRefused,
+    UnsupportedStatement,
+    accept_node_access_trust,
+)
+from attestors.wire.statement.strict_json import canonical
+from authenticator.api.errors import CallFailed
+from authenticator.configuration import SSH, Configuration
+from authenticator.flow.bootstrap import cluster_of_own_kubeconfig
+from authenticator.flow.clock import Clock
+from authenticator.flow.node_api import Connect, connect
+from authenticator.flow.pinning import authorities_of
+from authenticator.flow.sshd_files import SSHDFiles, UnwrittenFiles
+from authenticator.model.answer import printable
+from authenticator.model.bundle_state import BundleState
+from authenticator.model.cluster import Cluster
+from authenticator.model.node_access import AccessReason, AccessRefused, require_not_older
+from authenticator.model.ssh_state import SSHRejection, SSHState, digest_of
+from authenticator.store.lock import LockHeld
+from authenticator.store.store import Store
+
+LOOK_SECONDS: Final = 60.0
+"""How often the bundle's version is read, and sshd's files are compared."""
+REFUSED_SECONDS: Final = 600.0
+"""How long a refused bundle is not read again: it may count later, after the clock or the pinned keys have changed."""
+_MAXIMUM_MESSAGE_CHARACTERS: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The published object that was read last."""
+
+    version: str
+    sequence: int
+    """Of the bundle that was in force after that."""
+    until: float
+    """When it is read again, on the monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A published bundle, as it came, with the cluster that it was read from."""
+
+    version: str
+    content: bytes
+    cluster: Cluster
+
+
+@dataclass
+class TrustBundleStep:
+    """The step; :meth:`turn` is called before certificates are renewed."""
+
+    configuration: Configuration
+    ssh: SSH
+    store: Store
+    clock: Clock
+    report: Callable[[str], None]
+    connect: Connect = connect
+    _next: float = float("-inf")
+    """When the next step is due, on the monotonic clock."""
+    _read: _Read = _Read("", 0, float("-inf"))
+    _accepted_one: tuple[str, NodeAccessTrust] | None = None
+    """Digest and content of the accepted bundle, once it was loaded."""
+    _told: str = ""
+    """The last failure that was reported."""
+
+    def turn(self) -> float:
+        """Do what is due; returns the seconds until the next step is due.
+
+        Raises:
+            StoreUnusable: a state or the pin is unreadable, or cannot be written.
+        """
+        now = self.clock.monotonic()
+        if now < self._next:
+            return self._next - now
+        self.store.open()
+        found = self._published()
+        try:
+            with self.store.ssh_lock(timeout=0):
+                self._turn(found)
+        except LockHeld:
+            pass  # another process writes sshd's files
+        self._next = now + LOOK_SECONDS
+        return LOOK_SECONDS
+
+    def _published(self) -> _Text | None:
+        """The published bundle, if it is another one than was read last."""
+        api = self.connect(self.configuration, self.store)
+        cluster = cluster_of_own_kubeconfig(self.configuration.kubeconfig)
+        if api is None or cluster is None:
+            return None
+        try:
+            version, read = api.trust_bundle_version(), self._read
+            is_known = (version, self.store.bundle_state().sequence) == (read.version, read.sequence)
+            if not version or (is_known and self.clock.monotonic() < read.until):
+                return None
+            content = api.trust_bundle()
+        except CallFailed:
+            return None  # renewals report it
+        return None if content is None else _Text(version, content, cluster)
+
+    def _turn(self, found: _Text | None) -> None:
+        ssh_state = self.store.ssh_state()
+        if ssh_state.is_of_former_cluster:
+            return  # sshd's files are withdrawn first
+        self._keep(self.store.bundle_state(), ssh_state)
+        if found is not None:
+            self._judge(found, self.store.bundle_state(), ssh_state)
+            self._keep(self.store.bundle_state(), ssh_state)
+
+    # The published bundle
+
+    def _judge(self, found: _Text, state: BundleState, ssh_state: SSHState) -> None:
+        try:
+            accepted = self._accepted(found, state, ssh_state)
+        except MalformedStatement as error:
+            self._reject(found, state, "Malformed", str(error))
+        except UnsupportedStatement as error:
+            self._reject(found, state, "Unsupported", str(error))
+        except StatementRefused as error:
+            self._reject(found, state, error.reason.value, str(error))
+        except AccessRefused as error:
+            self._reject(found, state, error.reason.value, error.message)
+        else:
+            self._accept(found, accepted, state, ssh_state)
+
+    def _accepted(self, found: _Text, state: BundleState, ssh_state: SSHState) -> AcceptedNodeAccessTrust:
+        signed = statement.decode(found.content, maximum_bytes=MAXIMUM_NODE_ACCESS_TRUST_BYTES)
+        accepted = accept_node_access_trust(
+            signed,
+            trusted=authorities_of(found.cluster),
+            pin=self.store.pin(),
+            last_sequence=max(state.sequence - 1, 0),
+            now=self.clock.now(),
+        )
+        if accepted.sequence != state.sequence:
+            require_not_older(accepted.trust, ssh_state)
+        elif _digest(_payload(accepted)) != state.digest:
+            raise AccessRefused(
+                AccessReason.CHANGED_TRUST,
+                f"other content under version {state.sequence}, which was accepted before",
+            )
+        return accepted
+
+    def _accept(self, found: _Text, accepted: AcceptedNodeAccessTrust, state: BundleState, ssh_state: SSHState) -> None:
+        """Store it; its files are next."""
+        payload = _payload(accepted)
+        self.store.save_bundle(found.content)
+        is_new = accepted.sequence != state.sequence
+        now_accepted = BundleState(
+            accepted.sequence,
+            state.is_in_place and not is_new,
+            _digest(payload),
+            accepted.trust.version,
+            accepted.revocations.entries,
+            accepted.not_after,
+            restored=state.restored,
+            restored_at=state.restored_at,
+        )
+        if now_accepted != state:
+            self.store.save_bundle_state(now_accepted)
+        self._accepted_one = (now_accepted.digest, payload)
+        self._read = _Read(found.version, accepted.sequence, float("inf"))
+
+    def _reject(self, found: _Text, state: BundleState, reason: str, message: str) -> None:
+        """Keep why the published bundle does not count, for ``status``."""
+        self._read = _Read(found.version, state.sequence, self.clock.monotonic() + REFUSED_SECONDS)
+        said = printable(message, _MAXIMUM_MESSAGE_CHARACTERS)
+        before = state.rejection
+        if before is not None and (before.reason, before.message) == (reason, said):
+            return
+        self.report(f"the published trust bundle does not count: {reason}: {said}")
+        self.store.save_bundle_state(replace(state, rejection=SSHRejection(reason, said, self.clock.now())))
+
+    # The accepted bundle
+
+    def _keep(self, state: BundleState, ssh_state: SSHState) -> None:
+        """Have sshd's files as the bundle has them. A newer trust may have come with a certificate since: it stays."""
+        if not state.sequence:
+            return
+        bundle = self._load(state)
+        if bundle is None:
+            self._read = _Read("", 0, float("-inf"))
+            self._tell("the stored trust bundle is missing or damaged; the published one is read again")
+            return
+        version = bundle.trust.version
+        is_trusted = version == ssh_state.trust_version or (version > ssh_state.trust_version and not state.is_in_place)
+        trust = bundle.trust if is_trusted else None
+        files = SSHDFiles(self.ssh.folder)
+        different = ", ".join(files.differ(bundle.revocation_list, trust))
+        if different and state.is_in_place:
+            # The alarm first: it must not be lost if the agent ends now.
+            self.report(f"{different} in {self.ssh.folder} was missing or changed; restoring it from the trust bundle")
+            state = replace(state, restored=different, restored_at=self.clock.now())
+            self.store.save_bundle_state(state)
+        try:
+            files.install_bundle(bundle.revocation_list, trust)
+        except UnwrittenFiles as failure:
+            self._tell(f"the trust bundle is not in force: {failure}")
+            return
+        if not state.is_in_place:
+            self._in_place(bundle, state, trust, ssh_state)
+        self._told = ""
+
+    def _in_place(self, bundle: NodeAccessTrust, state: BundleState, trust: Trust | None, ssh_state: SSHState) -> None:
+        if trust is not None and trust.version != ssh_state.trust_version:
+            trusted = replace(ssh_state, trust_version=trust.version, trust_digest=digest_of(trust))
+            self.store.save_ssh_state(trusted)
+        self.report(
+            f"trust bundle {state.sequence} is in {self.ssh.folder}: version {bundle.trust.version} of the trust, "
+            f"{state.revocations} revocations"
+        )
+        self.store.save_bundle_state(replace(state, is_in_place=True))
+
+    def _load(self, state: BundleState) -> NodeAccessTrust | None:
+        """The accepted bundle; None if the store does not have it."""
+        if self._accepted_one is None or self._accepted_one[0] != state.digest:
+            self._accepted_one = None
+            try:
+                signed = statement.decode(self.store.bundle(), maximum_bytes=MAXIMUM_NODE_ACCESS_TRUST_BYTES)
+            except (MalformedStatement, UnsupportedStatement):
+                return None
+            payload = signed.statement.payload
+            if not isinstance(payload, NodeAccessTrust) or _digest(payload) != state.digest:
+                return None
+            self._accepted_one = (state.digest, payload)
+        return self._accepted_one[1]
+
+    def _tell(self, text: str) -> None:
+        if text != self._told:
+            self.report(text)
+        self._told = text
+
+
+def _payload(accepted: AcceptedNodeAccessTrust) -> NodeAccessTrust:
+    return NodeAccessTrust(accepted.trust, accepted.revocation_list)
+
+
+def _digest(payload: NodeAccessTrust) -> str:
+    return hashlib.sha256(canonical(payload.document()).encode("ascii")).hexdigest()
