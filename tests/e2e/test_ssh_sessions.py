@@ -500,3 +500,15 @@ def test_no_password_and_no_key_without_a_certificate(node: AccessNode) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 255
     assert "Authentications that can continue: publickey\n" in done.stderr.replace("\r", "")
+
+
+def test_an_account_that_is_locked_is_closed(node: AccessNode) -> None:
+    """`passwd -l` closes this sshd, too; an account without a password is open to certificates."""
+    shadow = node.root / "etc/shadow"
+    before = shadow.read_text()
+    shadow.write_text(before.replace(f"{USER}:*:", f"{USER}:!*:"))
+    try:
+        refused(node, node.certificate())
+    finally:
+        shadow.write_text(before)
+    assert node.log_in(node.certificate(), "echo in").stdout == "in\n"
