@@ -33,8 +33,8 @@ pytestmark = pytest.mark.slow
 
 ROOT: Final = PlainPrincipal("root")
 ROOT_HERE: Final = LoginOnNode("root", NODE)
-END_SECONDS: Final = 4.0
-"""Two seconds that the design allows, and two for a machine that is busy with other tests."""
+END_SECONDS: Final = 10.0
+"""It takes less than two seconds. The rest is for a machine that is busy with other tests."""
 
 
 @pytest.fixture(scope="module", params=["installed", "OPENSSH_10"])
@@ -118,7 +118,7 @@ def revoke(node: AccessNode, certificate: SignedCertificate, name: str = "revoke
 
 
 def test_a_session_ends_with_its_certificate(node: AccessNode) -> None:
-    certificate = node.certificate(seconds=5)
+    certificate = node.certificate(seconds=8)
     with client(node, certificate, NODE, "sleep 1001") as session:
         session.logged_in()
         session.ended(certificate.certificate.valid_before)
@@ -197,7 +197,7 @@ def every_kind(node: AccessNode, valid_before: int) -> Iterator[list[Client]]:
 @pytest.mark.parametrize("reason", ["Revoked", "Expired"])
 def test_every_kind_of_session_ends(node: AccessNode, reason: str) -> None:
     """At once, and nothing is left of it."""
-    end = int(time.time()) + (3600 if reason == "Revoked" else 12)
+    end = int(time.time()) + (3600 if reason == "Revoked" else 18)
     with every_kind(node, end) as sessions:
         since = float(end)
         if reason == "Revoked":
@@ -269,7 +269,7 @@ def test_break_glass_without_the_daemon(node: AccessNode, how: str) -> None:
         other = node.certificate(ROOT, by=node.break_glass)
         revoke(node, other, "revoked_keys_offline")
         refused(node, other, "root")
-    certificate = node.certificate(ROOT, by=node.break_glass, seconds=14)
+    certificate = node.certificate(ROOT, by=node.break_glass, seconds=16)
     with client(node, certificate, NODE, "sleep 1070", login="root") as session:
         wait_until(lambda: len(node.processes("^sleep 1070")) == 1, "the session", timeout=12)
         node.machine.run(f"systemctl kill -s CONT {PROGRAM}; systemctl start {PROGRAM}")
@@ -279,7 +279,7 @@ def test_break_glass_without_the_daemon(node: AccessNode, how: str) -> None:
 
 def test_without_a_revocation_list_nobody_gets_in(node: AccessNode) -> None:
     """Test 24: sshd refuses, the daemon says so, and a session that runs goes on to its end."""
-    certificate = node.certificate(seconds=9)
+    certificate = node.certificate(seconds=12)
     with client(node, certificate, NODE, "sleep 1071") as session:
         session.logged_in()
         node.file("revoked_keys").unlink()
@@ -301,10 +301,10 @@ def test_an_offline_list_that_nobody_can_read_lets_nobody_in(node: AccessNode) -
 
 def test_a_renewed_certificate_prolongs_the_session(node: AccessNode) -> None:
     """Test 57: one of the same key id, by a login that succeeds."""
-    first = node.certificate(seconds=8)
+    first = node.certificate(seconds=12)
     with client(node, first, NODE, "sleep 1080") as session:
         session.logged_in()
-        renewed = node.certificate(seconds=10)
+        renewed = node.certificate(seconds=14)
         assert node.log_in(renewed, "sleep 0.3").returncode == 0
         wait_until(lambda: session.deadline() == renewed.certificate.valid_before, "the new end")
         session.ended(renewed.certificate.valid_before)
@@ -381,7 +381,7 @@ def test_a_flood_of_connections(node: AccessNode) -> None:
 @pytest.mark.parametrize("number", ["TERM", "KILL"])
 def test_a_restarted_daemon_keeps_deadlines(node: AccessNode, number: str) -> None:
     """Test 62."""
-    certificates = node.certificate(seconds=9), node.certificate(key_id="grant/another")
+    certificates = node.certificate(seconds=12), node.certificate(key_id="grant/another")
     with (
         client(node, certificates[0], NODE, "sleep 1090") as expiring,
         client(node, certificates[1], NODE, "sleep 1091") as revoked,
