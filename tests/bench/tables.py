@@ -13,6 +13,7 @@ from tests.bench.challenge_flood import (
 )
 from tests.bench.cloud_verification import measure_cloud_verification
 from tests.bench.figures import Better, Column, Figure, Row, Table
+from tests.bench.host_certificates import measure_host_certificates
 from tests.bench.many_clusters import Started, start_over
 from tests.bench.progress import Say
 from tests.bench.revocations import REVOCATIONS, measure_revocations
@@ -42,7 +43,11 @@ def start(settings: Settings, say: Say) -> Table:
 def verification(settings: Settings, say: Say) -> Table:
     """Verification of each attestor's evidence."""
     runs = settings.verification_runs
-    measured = [*measure_tpm_verification(runs), *measure_cloud_verification(runs)]
+    measured = [
+        *measure_tpm_verification(runs),
+        *measure_cloud_verification(runs),
+        *measure_host_certificates(runs),
+    ]
     return Table(
         "verification",
         "CPU time of the controller to verify evidence",

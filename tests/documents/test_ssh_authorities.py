@@ -92,8 +92,8 @@ def test_each_test_that_is_named_exists() -> None:
         assert name in defined, (file, name)
 
 
-def test_no_document_claims_that_the_controller_signs() -> None:
-    """Remove this with the claim, when it does: nothing of the wing calls ``sign``."""
-    assert "**The controller signs no SSH certificate yet.**" in TEXT
+def test_the_wing_itself_signs_nothing() -> None:
+    """Decisions sign host certificates; nothing signs users' certificates online."""
+    assert "It signs no users' certificates yet" in TEXT
     for file in (ROOT / "signer/ssh").rglob("*.py"):
         assert ".sign(" not in file.read_text(encoding="utf-8"), file
