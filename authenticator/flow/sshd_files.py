@@ -5,6 +5,7 @@
 ``trusted_user_ca_keys``       sshd's TrustedUserCAKeys
 ``revoked_keys``               sshd's RevokedKeys; made empty with the first trust, and replaced by trust bundles
 ``known_hosts``                the CAs of this cluster's hosts, for clients on this machine
+``node_name``                  the attested name, which principals of users' certificates may name
 =============================  ==================================================================================
 
 sshd refuses each login while RevokedKeys is missing. A list that disappears later is restored only from the bundle in
@@ -35,6 +36,7 @@ from authenticator.store.files import read_bounded, remove, write_atomically
 USER_AUTHORITIES_FILE: Final = "trusted_user_ca_keys"
 REVOKED_KEYS_FILE: Final = "revoked_keys"
 KNOWN_HOSTS_FILE: Final = "known_hosts"
+NODE_NAME_FILE: Final = "node_name"
 _ANY_HOST: Final = "@cert-authority * "
 _PUBLIC: Final = 0o644
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -74,8 +76,10 @@ class SSHDFiles:
             return True
         return False
 
-    def install(self, accepted: AcceptedAccess, host_keys: dict[PublicKey, Path], *, is_first: bool, now: int) -> None:
-        """Write what differs. ``host_keys`` are this machine's, by public key.
+    def install(
+        self, accepted: AcceptedAccess, host_keys: dict[PublicKey, Path], *, node_name: str, is_first: bool, now: int
+    ) -> None:
+        """Write what differs. ``host_keys`` are this machine's, by public key, and certified for ``node_name``.
 
         Raises:
             UnwrittenFiles: a file cannot be written, or OpenSSH does not read it.
@@ -89,6 +93,7 @@ class SSHDFiles:
             for certificate in accepted.host_certificates:
                 host_key = host_keys[certificate.certificate.public_key]
                 self._write(self.certificate_file(host_key).name, [certificate.line], _check_certificate)
+            self._write(NODE_NAME_FILE, [node_name], lambda _: None)
 
     def differ(self, revocation_list: bytes, trust: Trust | None) -> tuple[str, ...]:
         """The names of the files that are not as they should be; those of ``trust`` only if it is given."""
@@ -123,6 +128,7 @@ class SSHDFiles:
             self._open()
             self._write(USER_AUTHORITIES_FILE, [], lambda _: None)
             self._write(KNOWN_HOSTS_FILE, [], lambda _: None)
+            self._write(NODE_NAME_FILE, [], lambda _: None)
             for host_key in host_keys:
                 remove(self.certificate_file(host_key))
 

@@ -24,6 +24,8 @@ from signer.controller.ssh_bundle import SignersOfStatements, SSHBundleService
 from signer.controller.status.status_reconciler import ConditionSource
 from signer.controller.telemetry.recorder import Recorder
 from signer.decision.host_certificates import (
+    HostAuthorityAnswer,
+    HostAuthorityNotRead,
     HostCertificateParts,
     HostCertificatesSwitchedOff,
     HostCertificateSwitch,
@@ -78,7 +80,9 @@ def host_certificates_of(wing: SSHWing) -> HostCertificateSwitch:
     return HostCertificatesSwitchedOff() if isinstance(wing, SSHSwitchedOff) else wing.host_certificates
 
 
-def _signing_authority(authorities: SSHAuthorities, key: ClusterKey) -> SigningHostAuthority | NoSigningHostAuthority:
+def _signing_authority(authorities: SSHAuthorities, key: ClusterKey) -> HostAuthorityAnswer:
+    if not authorities.has_looked(key):
+        return HostAuthorityNotRead()
     found = authorities.of(key)
     if isinstance(found, NotAvailable):
         return NoSigningHostAuthority(f"{found.reason}: {found.message}")

@@ -82,6 +82,10 @@ class SSHAuthorities:
         """Implements :data:`SSHAuthoritiesOf`."""
         return self._known.get(key, NotAvailable(Reason.NOT_KNOWN, "no pass over the Secrets has been made"))
 
+    def has_looked(self, key: ClusterKey) -> bool:
+        """Whether a pass over the Secrets has been made since the Cluster is served."""
+        return key in self._known
+
     def offer(self, key: ClusterKey, authorities: AvailableAuthorities) -> None:
         """Have them sign from now on. Only after their seals were verified."""
         self._known[key] = authorities

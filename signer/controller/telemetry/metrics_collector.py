@@ -213,6 +213,12 @@ NODE_CLIENT_NODES: Final = MetricFamily(
     "Nodes whose newest client certificate is by the cluster's node-client authority; missing where none is used.",
     _OF_CLUSTER,
 )
+NODE_CLIENT_FORMER_NODES: Final = MetricFamily(
+    "node_client_authority_former_nodes",
+    "gauge",
+    "Nodes whose newest client certificate is by the former node-client authority; missing unless it is being retired.",
+    _OF_CLUSTER,
+)
 SSH_AUTHORITIES: Final = MetricFamily(
     "ssh_authorities_available",
     "gauge",
@@ -255,6 +261,7 @@ _FAMILIES: Final = (
     ROTATION_NODES,
     ROTATION_SERVERS,
     NODE_CLIENT_NODES,
+    NODE_CLIENT_FORMER_NODES,
     SSH_AUTHORITIES,
     SSH_ROTATION_NODES,
     SSH_TRUST,
