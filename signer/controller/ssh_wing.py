@@ -14,7 +14,12 @@ from typing import Any, TypeAlias
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
+from signer.controller.ssh_authorities import (
+    HostCoverageService,
+    SSHAuthoritiesService,
+    SSHSwitchedOffConditions,
+    WaysInService,
+)
 from signer.controller.ssh_bundle import SignersOfStatements, SSHBundleService
 from signer.controller.status.status_reconciler import ConditionSource
 from signer.decision.host_certificates import (
@@ -27,6 +32,7 @@ from signer.decision.host_certificates import (
 from signer.model.cluster import ClusterKey
 from signer.ssh.available import NotAvailable, SSHAuthorities, SSHAuthoritiesOf
 from signer.ssh.bundle.reconciler import BundleReconciler
+from signer.ssh.host_coverage import HostCoverageWatch
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.revocations import PolicyRevocations
 from signer.ssh.ways_watch import WaysInWatch
@@ -119,8 +125,12 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         changed=context.status_changed.set,
         random=random,
     )
+    coverage = HostCoverageWatch(
+        context.key, caches=context.caches, permission=wing.permission, changed=context.status_changed.set, now=now
+    )
     parts = (
         OptionalPart(SSHAuthoritiesService(reconciler)),
+        OptionalPart(HostCoverageService(coverage)),
         OptionalPart(SSHBundleService(bundle)),
         OptionalPart(WaysInService(watch)),
     )
