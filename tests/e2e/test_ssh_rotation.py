@@ -99,7 +99,8 @@ class Node:
         access = NodeAccess((host_certificate(found.host, self.host_key),), found.trust)
         state = SSHState(version, digest)
         accepted = accept_access(access, host_keys=(self.host_key,), node_name=NODE, state=state, now=int(time.time()))
-        self.files.install(accepted, {self.host_key: Path("host")}, is_first=self.trust is None, now=int(time.time()))
+        keys = {self.host_key: Path("host")}
+        self.files.install(accepted, keys, node_name=NODE, is_first=self.trust is None, now=int(time.time()))
         self.trust = found.trust
         process.world.reports = Reports((report,))
         if self.presents != fingerprint:
