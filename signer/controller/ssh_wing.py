@@ -15,9 +15,11 @@ from typing import Any, TypeAlias
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
 from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions
+from signer.controller.ssh_ways_in import SSHWaysInService
 from signer.controller.status.status_reconciler import ConditionSource
 from signer.ssh.available import SSHAuthorities, SSHAuthoritiesOf
 from signer.ssh.reconciler import SSHReconciler
+from signer.ssh.ways_in.reconciler import WaysInReconciler
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,16 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         now=partial(datetime.now, UTC),  # nodes and clients compare times with their own clocks
         random=random,
     )
-    return SSHOfCluster((OptionalPart(SSHAuthoritiesService(reconciler)),), lambda: reconciler.status)
+    ways_in = WaysInReconciler(
+        context.key,
+        management=context.management,
+        caches=context.caches,
+        permission=wing.permission,
+        changed=context.status_changed.set,
+        random=random,
+    )
+    parts = (OptionalPart(SSHAuthoritiesService(reconciler)), OptionalPart(SSHWaysInService(ways_in)))
+    return SSHOfCluster(parts, lambda: reconciler.status)
 
 
 __all__ = ["SSHOfCluster", "SSHParts", "SSHWing", "ssh_of_cluster", "ssh_wing"]
