@@ -20,6 +20,7 @@ from attestors.standard_output import OutputNotWritten, checked_argparse_output,
 from signer.cli.arguments import WrongUse
 from signer.cli.audit import add_audit
 from signer.cli.explain import ExplainFailed, add_explain
+from signer.cli.node_access import NodeAccessFailed, add_node_access
 from signer.cli.output import print_text, print_to_stderr
 from signer.cli.preflight import add_preflight
 from signer.cli.remedies import remedy_of
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:
         _say(str(error))
         return EXIT_USAGE
-    except (PreflightFailed, ExplainFailed, RotateFailed) as error:
+    except (PreflightFailed, ExplainFailed, RotateFailed, NodeAccessFailed) as error:
         _say(str(error))
         return EXIT_FAILED
     except LeadershipLost as error:
@@ -96,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     add_audit(commands)
     add_status(commands)
     add_rotate(commands)
+    add_node_access(commands)
     add_offline_commands(commands)
     crds = commands.add_parser("crds", help="print the CustomResourceDefinitions for kubectl apply -f -")
     crds.set_defaults(command=_crds)

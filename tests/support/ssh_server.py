@@ -86,6 +86,11 @@ class SSHServer(ClosedAtTheEnd):
         self._programs.stop(self._program)
         self._port, self._program = self._start()
 
+    @property
+    def port(self) -> int:
+        """Where it listens now."""
+        return self._port
+
     def log(self) -> str:
         """What sshd has logged."""
         return self._program.log.read_text(errors="replace")

@@ -1,0 +1,243 @@
+"""``node-attestation-controller node-access …``: what administrators need to reach nodes by SSH."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from attestors.wire.ssh.keys import HostKey
+from signer.cli.arguments import WrongUse, add_kubeconfig, cluster_key, namespace
+from signer.cli.output import print_text, print_to_stderr
+from signer.controller.named_cluster import NoSuchCluster, require_cluster
+from signer.kube.client import Client
+from signer.kube.errors import NotFound
+from signer.kube.management import management_connection
+from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES
+from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, MachineView, machine_view
+from signer.model.decision import printable
+from signer.model.fields import items_of, mapping_of, text_of
+from signer.model.record import AttestedNode
+from signer.model.record_object import InvalidRecord, parse_record
+from signer.ssh.client_files import (
+    ADDRESS_TYPES,
+    ClientFilesRefused,
+    ClientSettings,
+    ClusterHosts,
+    check_path,
+    cluster_hosts,
+    host_authorities,
+    known_hosts,
+    ssh_config,
+)
+from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
+from signer.store.cluster_api import discover_cluster_api
+
+if TYPE_CHECKING:
+    from signer.cli.arguments import Commands
+
+DEFAULT_FOLDER: Final = "~/.ssh/node-access"
+CONFIG_FILE: Final = "config"
+KNOWN_HOSTS_FILE: Final = "known_hosts"
+_MAXIMUM_SHOWN: Final = 20
+Found = TypeVar("Found")
+
+
+class NodeAccessFailed(Exception):
+    """The command cannot do what it is for; the message says why."""
+
+
+def add_node_access(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "node-access",
+        help="write ssh's configuration for the nodes of a Cluster",
+        description="Reads the management cluster, changes nothing there, and connects to no node. Log in with "
+        "ssh-sign, which needs no API server.",
+    )
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    config = actions.add_parser(
+        "config",
+        help="write a folder with ssh_config and known_hosts for one Cluster",
+        description="Writes FOLDER/NAMESPACE.CLUSTER/config with a host NODE.CLUSTER for each attested node, and "
+        "known_hosts beside it. Nodes of other Clusters have files of their own: a host authority counts for one Cluster.",
+    )
+    _add_common(config)
+    config.add_argument(
+        "--folder",
+        default=DEFAULT_FOLDER,
+        metavar="FOLDER",
+        help="where the Cluster's folder is written (default: %(default)s)",
+    )
+    config.add_argument("--port", type=int, default=22, metavar="PORT", help="of the nodes' sshd (default: 22)")
+    config.add_argument("--login", default="root", metavar="LOGIN", help="on the nodes (default: root)")
+    config.add_argument(
+        "--jump-host", default="", metavar="HOST,...", help="reach the nodes through this host, as ProxyJump has it"
+    )
+    config.add_argument("--identity", default="", metavar="FILE", help="the private key; its certificate is beside it")
+    config.add_argument(
+        "--address-type",
+        action="append",
+        choices=ADDRESS_TYPES,
+        help="connect to the Machine's address of this type; repeat it for a second choice "
+        f"(default: {', '.join(ADDRESS_TYPES)}, in this order)",
+    )
+    config.set_defaults(command=_config)
+    known = actions.add_parser(
+        "known-hosts",
+        help="print the known_hosts lines of one Cluster",
+        description="Prints a line for each host authority, for names of this Cluster alone. Keep a file for each "
+        "Cluster, and use it with HostKeyAlias=NODE.CLUSTER.NAMESPACE.",
+    )
+    _add_common(known)
+    known.set_defaults(command=_known_hosts)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
+    parser.add_argument(
+        "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
+    )
+    add_kubeconfig(parser)
+
+
+def _config(options: argparse.Namespace) -> int:
+    try:
+        settings = ClientSettings(
+            port=options.port,
+            login=options.login,
+            jump_host=options.jump_host,
+            identity_file=os.path.abspath(os.path.expanduser(options.identity)) if options.identity else "",
+        )
+        folder = Path(os.path.abspath(os.path.expanduser(options.folder)))
+        check_path(str(folder))
+    except ClientFilesRefused as error:
+        raise WrongUse(str(error)) from error
+    types = tuple(dict.fromkeys(options.address_type or ADDRESS_TYPES))
+    hosts = _run(options, lambda management, key: read_hosts(management, key, types))
+    written = folder / f"{hosts.cluster.namespace}.{hosts.cluster.name}"
+    try:
+        config = ssh_config(hosts, settings, str(written / KNOWN_HOSTS_FILE))
+        lines = known_hosts(hosts)
+        _write(written, {KNOWN_HOSTS_FILE: lines, CONFIG_FILE: config})
+    except ClientFilesRefused as error:
+        raise NodeAccessFailed(f"Cluster {hosts.cluster}: {error}") from error
+    except OSError as error:
+        raise NodeAccessFailed(f"{str(written)!a} cannot be written: {error.strerror or error}") from error
+    print_text(f"{written / CONFIG_FILE}\n")
+    _tell(hosts)
+    print_to_stderr(f'{len(hosts.nodes)} hosts; the first line of ~/.ssh/config: Include "{folder}/*/{CONFIG_FILE}"')
+    return 0
+
+
+def _known_hosts(options: argparse.Namespace) -> int:
+    hosts = _run(options, _read_authorities)
+    try:
+        lines = known_hosts(hosts)
+    except ClientFilesRefused as error:
+        raise NodeAccessFailed(f"Cluster {hosts.cluster}: {error}") from error
+    print_text(lines)
+    _tell(hosts)
+    return 0
+
+
+def _tell(hosts: ClusterHosts) -> None:
+    """What a person should compare, and what is missing, to standard error."""
+    for authority in hosts.authorities:
+        print_to_stderr(
+            f"host authority {authority.fingerprint}: compare it with the fingerprint of ssh-publickey in "
+            f"Secret {hosts.cluster.name}-ssh-host, if you trust it for the first time"
+        )
+    for one in hosts.left_out[:_MAXIMUM_SHOWN]:
+        print_to_stderr(f"not in the file: {printable(one.name)}: {one.why}")
+    if len(hosts.left_out) > _MAXIMUM_SHOWN:
+        print_to_stderr(f"not in the file: {len(hosts.left_out) - _MAXIMUM_SHOWN} more")
+
+
+async def read_hosts(management: Client, key: ClusterKey, address_types: tuple[str, ...]) -> ClusterHosts:
+    """The Cluster's attested nodes and its host authorities.
+
+    Raises:
+        NodeAccessFailed: the policy shows no authorities.
+        ApiError: the management cluster cannot be asked.
+    """
+    authorities = await _authorities(management, key)
+    version = await discover_cluster_api(management)
+    records = [record async for record in _records(management, key)]
+    selected = {"labelSelector": f"{CLUSTER_NAME_LABEL}={key.name}"}
+    pages = management.list_pages(version.machines.collection(key.namespace), selected)
+    machines: list[MachineView] = [machine_view(item) async for page in pages for item in page["items"]]
+    return cluster_hosts(key, authorities, records, machines, address_types)
+
+
+async def _read_authorities(management: Client, key: ClusterKey) -> ClusterHosts:
+    return ClusterHosts(key, await _authorities(management, key))
+
+
+async def _records(management: Client, key: ClusterKey) -> AsyncIterator[AttestedNode]:
+    """The AttestedNodes of one Cluster. What is no record of the controller's is passed over."""
+    async for page in management.list_pages(ATTESTED_NODES.collection(key.namespace)):
+        for item in page["items"]:
+            with contextlib.suppress(InvalidRecord):
+                record = parse_record(item)
+                if record.machine.cluster == key:
+                    yield record
+
+
+async def _authorities(management: Client, key: ClusterKey) -> tuple[HostKey, ...]:
+    try:
+        policy = await management.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
+    except NotFound:
+        raise NodeAccessFailed(f"Cluster {key} has no NodeAttestationPolicy, so it has no SSH authorities") from None
+    try:
+        found = host_authorities(policy)
+    except ClientFilesRefused as error:
+        raise NodeAccessFailed(f"the policy of Cluster {key}: {error}") from error
+    if found:
+        return found
+    conditions = items_of(mapping_of(policy, "status"), "conditions")
+    said = [one for one in conditions if isinstance(one, dict) and one.get("type") == SSH_AUTHORITIES_AVAILABLE]
+    why = f"{text_of(said[0], 'reason')}: {text_of(said[0], 'message')}" if said else "its spec does not turn SSH on"
+    raise NodeAccessFailed(f"the policy of Cluster {key} shows no SSH authorities: {printable(why)}")
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    """Replace each file in one step, in a folder that only this user may enter."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(stat.S_IRWXU)
+    for name, text in files.items():
+        descriptor, new = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        try:
+            with open(descriptor, "w", encoding="ascii") as file:
+                file.write(text)
+            os.replace(new, folder / name)
+        except BaseException:
+            Path(new).unlink(missing_ok=True)
+            raise
+
+
+def _run(options: argparse.Namespace, action: Callable[[Client, ClusterKey], Coroutine[Any, Any, Found]]) -> Found:
+    logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
+    key = cluster_key(options.cluster, default_namespace=options.namespace)
+
+    async def connected() -> Found:
+        access = await management_connection(options.kubeconfig)
+        async with Client(access.connection, token_source=access.token_source) as management:
+            try:
+                return await action(management, key)
+            except NodeAccessFailed:
+                await require_cluster(management, (await discover_cluster_api(management)).clusters, key)
+                raise
+
+    try:
+        return asyncio.run(connected())
+    except NoSuchCluster as error:
+        raise NodeAccessFailed(str(error)) from error
