@@ -6,6 +6,7 @@ allows here.
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -43,7 +44,7 @@ _TOP_LEVEL_FIELDS: Final = frozenset({"attestors", "certificateAuthorities", "ro
 _SERVING_FIELDS: Final = frozenset({"networks", "networksByNamespace"})
 _ROTATION_FIELDS: Final = frozenset({"nodeClientAuthority", "waits"})
 _NODE_CLIENT_FIELDS: Final = frozenset({"namespaces"})
-_SSH_FIELDS: Final = frozenset({"namespaces"})
+_SSH_FIELDS: Final = frozenset({"namespaces", "masterSecrets"})
 _WAITS: Final = frozenset({"trustAge", "overlap", "openWatches"})
 
 
@@ -138,12 +139,22 @@ class RotationOff:
     """The controller rotates no CA."""
 
 
+class MasterSecrets(enum.Enum):
+    """Whether policies may name a Secret with the master secret of a break-glass authority. That puts the key of the
+    last resort online.
+    """
+
+    NOT_ALLOWED = "NotAllowed"
+    ALLOWED = "Allowed"
+
+
 @dataclass(frozen=True, slots=True)
 class SSHPermission:
     """The controller makes SSH authorities for policies that turn SSH on."""
 
     namespaces: frozenset[str] = frozenset()
     """Namespaces whose policies may turn SSH on; ``*`` for all. None unless the operator names them."""
+    master_secrets: MasterSecrets = MasterSecrets.NOT_ALLOWED
 
     def allows(self, namespace: str) -> bool:
         """Whether policies in that namespace may turn SSH on."""
@@ -246,7 +257,7 @@ class ConfigurationFile:
     authorities: AllowedAuthorities = field(default_factory=AllowedAuthorities)
     rotation_waits: Waits = field(default_factory=Waits)
     node_client_namespaces: frozenset[str] = frozenset()
-    ssh_namespaces: frozenset[str] = frozenset()
+    ssh: SSHPermission = SSHPermission()
 
 
 def read_configuration_file(path: Path) -> ConfigurationFile:
@@ -271,6 +282,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
             team-a: [10.0.1.0/24]
         ssh:
           namespaces: [team-a]
+          masterSecrets: NotAllowed
 
     Raises:
         InvalidConfiguration: the file cannot be read, or a field is invalid.
@@ -288,7 +300,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
         _authorities(f"{path}: certificateAuthorities", document.get("certificateAuthorities")),
         _rotation_waits(f"{path}: rotation", document.get("rotation")),
         _node_client_namespaces(f"{path}: rotation", document.get("rotation")),
-        _ssh_namespaces(f"{path}: ssh", document.get("ssh")),
+        _ssh(f"{path}: ssh", document.get("ssh")),
     )
 
 
@@ -376,12 +388,16 @@ def _node_client_namespaces(where: str, entry: Any) -> frozenset[str]:
     return _namespace_list(f"{path}.namespaces", stated.get("namespaces") or [])
 
 
-def _ssh_namespaces(path: str, entry: Any) -> frozenset[str]:
-    """The namespaces whose policies may turn SSH on; none unless they are named."""
+def _ssh(path: str, entry: Any) -> SSHPermission:
+    """Which policies may turn SSH on, none unless their namespaces are named, and whether they may name secrets."""
     stated = _object(path, entry)
     for unknown in _unknown(stated, _SSH_FIELDS):
-        raise InvalidConfiguration(f"--config: {path} has the field namespaces, and not {unknown}")
-    return _namespace_list(f"{path}.namespaces", stated.get("namespaces") or [])
+        raise InvalidConfiguration(f"--config: {path} has the fields masterSecrets and namespaces, and not {unknown}")
+    try:
+        master_secrets = MasterSecrets(stated.get("masterSecrets", MasterSecrets.NOT_ALLOWED.value))
+    except ValueError:
+        raise InvalidConfiguration(f"--config: {path}.masterSecrets must be Allowed or NotAllowed") from None
+    return SSHPermission(_namespace_list(f"{path}.namespaces", stated.get("namespaces") or []), master_secrets)
 
 
 def _namespace_list(path: str, namespaces: Any) -> frozenset[str]:

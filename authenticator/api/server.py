@@ -44,6 +44,7 @@ _MAXIMUM_ANSWER_BYTES: Final = 4 * 1024 * 1024
 _MAXIMUM_MESSAGE_CHARACTERS: Final = 300
 _MAXIMUM_RETRY_AFTER_SECONDS: Final = 60.0
 _USER_AGENT: Final = "kubelet-authenticator"
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _OUTSIDE_VALIDITY: Final = frozenset({9, 10})
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 
@@ -63,7 +64,7 @@ class ApiServer:
         """``seconds`` bounds a call, and the overrun of a watch (:data:`CALL_SECONDS`)."""
         self._cluster = cluster
         self._seconds = CALL_SECONDS if seconds is None else seconds
-        self._headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
+        self._headers = {"User-Agent": _USER_AGENT}
         self._context = _context(cluster, credential)
         if isinstance(credential, BearerToken):
             self._headers["Authorization"] = f"Bearer {credential.token}"
@@ -92,6 +93,14 @@ class ApiServer:
         """
         return self._call("GET", path, None)
 
+    def read_metadata(self, path: str) -> dict[str, Any]:
+        """The same, without the content of a large object where the server leaves it out (PartialObjectMetadata).
+
+        Raises:
+            CallFailed: see :meth:`read`.
+        """
+        return self._call("GET", path, None, accept=_METADATA_ONLY)
+
     def watch(self, name: str, resource_version: str, *, seconds: float) -> Iterator[Event]:
         """Changes of the CertificateSigningRequest of that name after ``resource_version``, for some ``seconds``.
 
@@ -114,19 +123,20 @@ class ApiServer:
                 found = event.get("object")
                 yield Event(str(event.get("type")), found if isinstance(found, dict) else {})
 
-    def _call(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
-        with self._answer(method, path, body, timeout=self._seconds) as answer:
+    def _call(self, method: str, path: str, body: bytes | None, *, accept: str = "application/json") -> dict[str, Any]:
+        with self._answer(method, path, body, timeout=self._seconds, accept=accept) as answer:
             content = _during_call(self._cluster, lambda: answer.read(_MAXIMUM_ANSWER_BYTES + 1))
         return _object(self._cluster, content)
 
     @contextlib.contextmanager
     def _answer(
-        self, method: str, path: str, body: bytes | None, *, timeout: float
+        self, method: str, path: str, body: bytes | None, *, timeout: float, accept: str = "application/json"
     ) -> Iterator[http.client.HTTPResponse]:
         connection = _Connection(self._cluster, self._context, connecting=self._seconds, exchanging=timeout)
         try:
             _connect(connection, self._cluster)
-            headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
+            typed = {"Content-Type": "application/json"} if body is not None else {}
+            headers = self._headers | {"Accept": accept} | typed
 
             def exchange() -> http.client.HTTPResponse:
                 connection.request(method, self._cluster.path + path, body, headers)

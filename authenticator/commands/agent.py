@@ -19,6 +19,7 @@ from authenticator.flow.clock import Clock, interruptible_sleep
 from authenticator.flow.kubelet import LocalKubelet
 from authenticator.flow.prepare import Prepared
 from authenticator.flow.trust import TrustStep
+from authenticator.flow.trust_bundle import TrustBundleStep
 from authenticator.model.failures import ExitCode
 from authenticator.store.store import Store
 
@@ -83,6 +84,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
         bounded,
         _trust_step(configuration, clock),
         RenewalStep(configuration, Store(configuration.store), clock, report).turn,
+        _bundle_step(configuration, clock),
     ).run()
 
 
@@ -92,3 +94,10 @@ def _trust_step(configuration: Configuration, clock: Clock) -> Callable[[], floa
         return None
     kubelet = LocalKubelet(trust.restart_command, trust.health_host, trust.health_port)
     return TrustStep(configuration, trust, Store(configuration.store), clock, report, kubelet).turn
+
+
+def _bundle_step(configuration: Configuration, clock: Clock) -> Callable[[], float] | None:
+    ssh = configuration.ssh
+    if ssh is None:
+        return None
+    return TrustBundleStep(configuration, ssh, Store(configuration.store), clock, report).turn

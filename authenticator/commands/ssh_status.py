@@ -8,10 +8,13 @@ from typing import Any
 from attestors.wire.ssh.certificate import FOREVER
 from authenticator.configuration import SSH
 from authenticator.flow.sshd_files import SSHDFiles
+from authenticator.model.bundle_state import BundleState
 from authenticator.model.ssh_state import SSHState
 from authenticator.model.unix_time import time_text
 from authenticator.store.store import Damaged, Store
 
+_ALARM_SECONDS = 24 * 3600
+"""How long a restored file counts as something wrong."""
 _LAST_TIME = 253402300799
 """The end of the year 9999, the last time that can be shown."""
 
@@ -30,6 +33,7 @@ class SSHStatus:
 
     ssh: SSH
     state: SSHState
+    bundle: BundleState
     problem: str
     now: int
 
@@ -41,9 +45,9 @@ class SSHStatus:
             StoreUnusable: the store is unreadable.
         """
         try:
-            return cls(ssh, store.ssh_state(), "", now)
+            return cls(ssh, store.ssh_state(), store.bundle_state(), "", now)
         except Damaged as damaged:
-            return cls(ssh, SSHState(), str(damaged), now)
+            return cls(ssh, SSHState(), BundleState(), str(damaged), now)
 
     def lines(self) -> list[Shown]:
         """For a person."""
@@ -58,6 +62,7 @@ class SSHStatus:
             "rejected": None
             if rejection is None
             else {"reason": rejection.reason, "message": rejection.message, "since": time_text(rejection.at)},
+            "bundle": self._bundle_document(),
             "answeredWithoutText": bool(self.state.unanswered_at),
             "revokedKeysMissing": self._lacks_revocation_list(),
             "problem": self.problem,
@@ -79,6 +84,7 @@ class SSHStatus:
         shown: list[Shown] = []
         if self.state.trust_version:
             shown.append(Shown(f"version {self.state.trust_version} of the trust is in force", is_good=True))
+        shown += self._bundle()
         if self._lacks_revocation_list():
             shown.append(Shown("RevokedKeys is missing or unreadable: sshd refuses each login", is_good=False))
         if self.state.unanswered_at:
@@ -92,6 +98,39 @@ class SSHStatus:
         if self.problem:
             shown.append(Shown(self.problem, is_good=False))
         return shown
+
+    def _bundle(self) -> list[Shown]:
+        found, shown = self.bundle, list[Shown]()
+        if found.sequence:
+            text = f"trust bundle {found.sequence} is in force, with {found.revocations} revocations"
+            shown.append(Shown(text, is_good=True))
+            if self.now >= found.not_after:
+                when = _time(found.not_after)
+                shown.append(Shown(f"nothing was heard of revocations after {when}", is_good=False))
+        if found.restored_at:
+            text = f"{found.restored} was missing or changed, and was restored at {_time(found.restored_at)}"
+            shown.append(Shown(text, is_good=self.now >= found.restored_at + _ALARM_SECONDS))
+        if found.rejection is not None:
+            one = found.rejection
+            text = f"the published trust bundle does not count since {time_text(one.at)}: {one.reason}: {one.message}"
+            shown.append(Shown(text, is_good=False))
+        return shown
+
+    def _bundle_document(self) -> dict[str, Any] | None:
+        found, rejection = self.bundle, self.bundle.rejection
+        if found == BundleState():
+            return None
+        return {
+            "version": found.sequence,
+            "trustVersion": found.trust_version,
+            "revocations": found.revocations,
+            "notAfter": _time(found.not_after) if found.not_after else "",
+            "restored": found.restored,
+            "restoredAt": _time(found.restored_at) if found.restored_at else "",
+            "rejected": None
+            if rejection is None
+            else {"reason": rejection.reason, "message": rejection.message, "since": time_text(rejection.at)},
+        }
 
     def _lacks_revocation_list(self) -> bool:
         return bool(self.state.trust_version) and SSHDFiles(self.ssh.folder).lacks_revocation_list()

@@ -28,7 +28,8 @@ from authenticator.model.failures import ExitCode, InvalidConfiguration, NoEvide
 from authenticator.model.mismatch import Mismatch
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, clock_behind, next_step
-from authenticator.model.trust_state import Direction, Pin, TrustState
+from authenticator.model.renewal_state import RenewalState
+from authenticator.model.trust_state import Direction, Pin, TrustState, pair_digest
 from authenticator.model.unix_time import time_text
 from authenticator.store.store import Store
 
@@ -232,6 +233,7 @@ def _lines(
                 (f"refused      {purpose.value}, {times(attempt.pause.failures)}: {attempt.pause.message}", _RED)
             )
     lines += _trust_lines(store.trust_state(), store.pin())
+    lines += _renewal_lines(store.renewal_state(), store.pair(Purpose.CLIENT))
     if store.bootstrap() is not None:
         lines.append(("bootstrap    credential stored, until the first certificate replaces it", _YELLOW))
     lines.append(f"next         {_describe_step(planned, configuration, now)}")
@@ -251,6 +253,22 @@ def _trust_lines(state: TrustState, pin: Pin) -> list[str | tuple[str, str]]:
     if isinstance(pin, PinnedController):
         lines.append(f"controller   {len(pin.keys.keys)} pinned key{'s' if len(pin.keys.keys) > 1 else ''}")
     return lines
+
+
+def _asked(state: RenewalState, pair: Pair | None) -> bool:
+    """Whether the controller has asked for a renewal of the certificate that is still there."""
+    return pair is not None and pair_digest(pair) == state.certificate
+
+
+def _renewal_lines(state: RenewalState, pair: Pair | None) -> list[str | tuple[str, str]]:
+    if not _asked(state, pair):
+        return []
+    text = f"renewal      asked for by statement {state.sequence}: the client certificate, at {time_text(state.due)}"
+    return [(text, _YELLOW)]
+
+
+def _renewal_document(state: RenewalState, pair: Pair | None) -> dict[str, Any] | None:
+    return {"sequence": state.sequence, "due": time_text(state.due)} if _asked(state, pair) else None
 
 
 def _trust_document(state: TrustState, pin: Pin) -> dict[str, Any]:
@@ -336,6 +354,7 @@ def _document(
             if attempt.pause is not None
         },
         "trust": _trust_document(store.trust_state(), store.pin()),
+        "clientRenewal": _renewal_document(store.renewal_state(), store.pair(Purpose.CLIENT)),
         "bootstrapCredential": store.bootstrap() is not None,
         "next": {"step": _NEXT_NAMES[type(planned)], "message": _describe_step(planned, configuration, now)},
     }

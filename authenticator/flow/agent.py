@@ -46,6 +46,8 @@ class Agent:
     """Changes the CAs that the kubelet trusts; returns the seconds until it has more to do. None: it is left alone."""
     renewal: Callable[[], float] | None = None
     """Reads whether the client certificate is to be renewed; returns the seconds until it has more to do."""
+    bundle: Callable[[], float] | None = None
+    """Reads the trust bundle for sshd; returns the seconds until it has more to do. None: this node has no SSH."""
     _ready: bool = False
     _failures: int = 0
     _reported: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -82,7 +84,9 @@ class Agent:
 
     def _look(self) -> float:
         """Before the certificates: after a change, both are renewed in the same turn."""
-        return min(self._step("trust", self.trust), self._step("renewal", self.renewal))
+        return min(
+            self._step("trust", self.trust), self._step("renewal", self.renewal), self._step("bundle", self.bundle)
+        )
 
     def _step(self, what: str, step: Callable[[], float] | None) -> float:
         if step is None:

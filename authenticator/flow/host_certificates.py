@@ -112,7 +112,8 @@ class HostCertificates:
             self._report(f"the controller's text about SSH is not accepted: {refused.reason}: {message}")
             rejection = SSHRejection(str(refused.reason), message, now)
             return SSHState(state.trust_version, state.trust_digest, rejection)
-        files.install(accepted, own, is_first=not state.trust_version, now=now)
+        name = self._configuration.node_name
+        files.install(accepted, own, node_name=name, is_first=not state.trust_version, now=now)
         self._report(f"the host certificate and version {accepted.trust.version} of the trust are in {ssh.folder}")
         return SSHState(accepted.trust.version, digest_of(accepted.trust))
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
 from attestors.wire.names import Purpose
-from attestors.wire.statement import MAXIMUM_STATEMENT_BYTES
+from attestors.wire.statement import MAXIMUM_NODE_ACCESS_TRUST_BYTES, MAXIMUM_STATEMENT_BYTES
 from attestors.wire.statement.names import (
+    NODE_ACCESS_CONFIG_MAP,
     RENEWAL_KEY,
     STATEMENT_CONFIG_MAP,
     STATEMENT_KEY,
@@ -34,6 +35,14 @@ class NodeApi(Protocol):
         """The same of the statement about the client certificate."""
         ...
 
+    def trust_bundle_version(self) -> str:
+        """The resource version of the published trust bundle; empty if there is none, or nodes may not read it."""
+        ...
+
+    def trust_bundle(self) -> bytes | None:
+        """The published trust bundle; None as for :meth:`statement`. It may be large."""
+        ...
+
     def is_ready(self) -> bool:
         """Whether the Node is Ready."""
         ...
@@ -52,22 +61,33 @@ class ServedNodeApi:
 
     def statement(self) -> bytes | None:
         """See :class:`NodeApi`. A text that is too large is returned as far as a reader needs to refuse it."""
-        return self._text(STATEMENT_KEY)
+        return self._text(STATEMENT_CONFIG_MAP, STATEMENT_KEY, MAXIMUM_STATEMENT_BYTES)
 
     def renewal(self) -> bytes | None:
         """See :class:`NodeApi`."""
-        return self._text(RENEWAL_KEY)
+        return self._text(STATEMENT_CONFIG_MAP, RENEWAL_KEY, MAXIMUM_STATEMENT_BYTES)
 
-    def _text(self, key: str) -> bytes | None:
-        path = f"/api/v1/namespaces/{STATEMENT_NAMESPACE}/configmaps/{STATEMENT_CONFIG_MAP}"
+    def trust_bundle_version(self) -> str:
+        """See :class:`NodeApi`."""
         try:
-            data = self._server.read(path).get("data")
+            metadata = self._server.read_metadata(_path(NODE_ACCESS_CONFIG_MAP)).get("metadata")
+        except (NotFound, Forbidden):
+            return ""
+        return str(metadata.get("resourceVersion", "")) if isinstance(metadata, dict) else ""
+
+    def trust_bundle(self) -> bytes | None:
+        """See :class:`NodeApi`."""
+        return self._text(NODE_ACCESS_CONFIG_MAP, STATEMENT_KEY, MAXIMUM_NODE_ACCESS_TRUST_BYTES)
+
+    def _text(self, config_map: str, key: str, maximum: int) -> bytes | None:
+        try:
+            data = self._server.read(_path(config_map)).get("data")
         except (NotFound, Forbidden):
             return None
         text = data.get(key) if isinstance(data, dict) else None
         if not isinstance(text, str):
             return None
-        return text[: MAXIMUM_STATEMENT_BYTES + 1].encode("utf-8", "replace")
+        return text[: maximum + 1].encode("utf-8", "replace")
 
     def is_ready(self) -> bool:
         """See :class:`NodeApi`."""
@@ -82,6 +102,10 @@ class ServedNodeApi:
         """See :class:`NodeApi`."""
         spec: Any = self._server.read(f"{_LEASES}/{self._node_name}").get("spec")
         return str(spec.get("renewTime", "")) if isinstance(spec, dict) else ""
+
+
+def _path(config_map: str) -> str:
+    return f"/api/v1/namespaces/{STATEMENT_NAMESPACE}/configmaps/{config_map}"
 
 
 Connect: TypeAlias = Callable[[Configuration, Store], NodeApi | None]

@@ -3,12 +3,13 @@
 =============================  ==================================================================================
 ``<host key>-cert.pub``        sshd's HostCertificate, for each host key
 ``trusted_user_ca_keys``       sshd's TrustedUserCAKeys
-``revoked_keys``               sshd's RevokedKeys; made empty with the first trust, and never written again here
+``revoked_keys``               sshd's RevokedKeys; made empty with the first trust, and replaced by trust bundles
 ``known_hosts``                the CAs of this cluster's hosts, for clients on this machine
+``node_name``                  the attested name, which principals of users' certificates may name
 =============================  ==================================================================================
 
-sshd refuses each login while RevokedKeys is missing. A list that disappears later is not made anew: an empty one would
-let revoked certificates in.
+sshd refuses each login while RevokedKeys is missing. A list that disappears later is restored only from the bundle in
+force: an empty one would let revoked certificates in.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
+from attestors.wire.node_access import Trust
 from attestors.wire.ssh.certificate import MAXIMUM_CERTIFICATE_BYTES, SignedCertificate, parse_certificate_file
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import key_line, parse_key_line
@@ -34,6 +36,7 @@ from authenticator.store.files import read_bounded, remove, write_atomically
 USER_AUTHORITIES_FILE: Final = "trusted_user_ca_keys"
 REVOKED_KEYS_FILE: Final = "revoked_keys"
 KNOWN_HOSTS_FILE: Final = "known_hosts"
+NODE_NAME_FILE: Final = "node_name"
 _ANY_HOST: Final = "@cert-authority * "
 _PUBLIC: Final = 0o644
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -73,8 +76,10 @@ class SSHDFiles:
             return True
         return False
 
-    def install(self, accepted: AcceptedAccess, host_keys: dict[PublicKey, Path], *, is_first: bool, now: int) -> None:
-        """Write what differs. ``host_keys`` are this machine's, by public key.
+    def install(
+        self, accepted: AcceptedAccess, host_keys: dict[PublicKey, Path], *, node_name: str, is_first: bool, now: int
+    ) -> None:
+        """Write what differs. ``host_keys`` are this machine's, by public key, and certified for ``node_name``.
 
         Raises:
             UnwrittenFiles: a file cannot be written, or OpenSSH does not read it.
@@ -84,12 +89,32 @@ class SSHDFiles:
             revoked = self.folder / REVOKED_KEYS_FILE
             if is_first and not os.path.lexists(revoked):
                 write_atomically(revoked, _empty_list(now), mode=_PUBLIC, check=_check_revocation_list)
-            hosts, users = accepted.trust.host_authorities, accepted.trust.user_authorities
-            self._write(KNOWN_HOSTS_FILE, [_ANY_HOST + key_line(key) for key in hosts], _check_known_hosts)
-            self._write(USER_AUTHORITIES_FILE, list(map(key_line, users)), _check_authorities)
+            self._write_trust(accepted.trust)
             for certificate in accepted.host_certificates:
                 host_key = host_keys[certificate.certificate.public_key]
                 self._write(self.certificate_file(host_key).name, [certificate.line], _check_certificate)
+            self._write(NODE_NAME_FILE, [node_name], lambda _: None)
+
+    def differ(self, revocation_list: bytes, trust: Trust | None) -> tuple[str, ...]:
+        """The names of the files that are not as they should be; those of ``trust`` only if it is given."""
+        wanted = [(REVOKED_KEYS_FILE, revocation_list)]
+        if trust is not None:
+            wanted += [(name, _content(lines)) for name, lines, _ in _files_of(trust)]
+        return tuple(name for name, content in wanted if not self._has(name, content))
+
+    def install_bundle(self, revocation_list: bytes, trust: Trust | None) -> None:
+        """Write what differs: revocations first, so that no new authority counts without them.
+
+        Raises:
+            UnwrittenFiles: a file cannot be written, or OpenSSH does not read it.
+        """
+        with self._reporting():
+            self._open()
+            if not self._has(REVOKED_KEYS_FILE, revocation_list):
+                revoked = self.folder / REVOKED_KEYS_FILE
+                write_atomically(revoked, revocation_list, mode=_PUBLIC, check=_check_revocation_list)
+            if trust is not None:
+                self._write_trust(trust)
 
     def withdraw(self, host_keys: tuple[Path, ...]) -> None:
         """Trust nobody any more, and claim no name: this machine left the cluster.
@@ -103,6 +128,7 @@ class SSHDFiles:
             self._open()
             self._write(USER_AUTHORITIES_FILE, [], lambda _: None)
             self._write(KNOWN_HOSTS_FILE, [], lambda _: None)
+            self._write(NODE_NAME_FILE, [], lambda _: None)
             for host_key in host_keys:
                 remove(self.certificate_file(host_key))
 
@@ -113,13 +139,19 @@ class SSHDFiles:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
             raise UnwrittenFiles(f"{self.folder} must be a folder that nobody but uid {os.geteuid()} may write to")
 
+    def _write_trust(self, trust: Trust) -> None:
+        for name, lines, check in _files_of(trust):
+            self._write(name, lines, check)
+
     def _write(self, name: str, lines: list[str], check: Callable[[Path], None]) -> None:
-        content = "".join(f"{line}\n" for line in lines)
-        path = self.folder / name
+        content = _content(lines)
+        if not self._has(name, content):
+            write_atomically(self.folder / name, content, mode=_PUBLIC, check=check)
+
+    def _has(self, name: str, content: bytes) -> bool:
         with contextlib.suppress(OSError):
-            if read_bounded(path, _MAXIMUM_BYTES) == content.encode("ascii"):
-                return
-        write_atomically(path, content, mode=_PUBLIC, check=check)
+            return read_bounded(self.folder / name, MAXIMUM_LIST_BYTES) == content
+        return False
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
@@ -127,6 +159,16 @@ class SSHDFiles:
             yield
         except OSError as error:
             raise UnwrittenFiles(f"cannot write {error.filename or self.folder}: {error.strerror}") from None
+
+
+def _files_of(trust: Trust) -> Iterator[tuple[str, list[str], Callable[[Path], None]]]:
+    """Name, lines and check of each file of the trust, in the order in which they are written."""
+    yield KNOWN_HOSTS_FILE, [_ANY_HOST + key_line(key) for key in trust.host_authorities], _check_known_hosts
+    yield USER_AUTHORITIES_FILE, list(map(key_line, trust.user_authorities)), _check_authorities
+
+
+def _content(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
 def _empty_list(now: int) -> bytes:

@@ -61,18 +61,27 @@ def accept_access(
     Raises:
         AccessRefused: a certificate or the trust does not hold for this node.
     """
-    if access.trust.version < state.trust_version:
-        raise AccessRefused(
-            AccessReason.OLDER_TRUST,
-            f"version {access.trust.version} of the trust; this node has version {state.trust_version}",
-        )
-    if access.trust.version == state.trust_version and digest_of(access.trust) != state.trust_digest:
-        raise AccessRefused(
-            AccessReason.CHANGED_TRUST, f"other authorities under version {state.trust_version}, which this node has"
-        )
+    require_not_older(access.trust, state)
     for certificate in access.host_certificates:
         check_certificate(certificate, access.trust, host_keys=host_keys, node_name=node_name, now=now)
     return AcceptedAccess(access.host_certificates, access.trust)
+
+
+def require_not_older(trust: Trust, state: SSHState) -> None:
+    """Require that the trust is newer than that of ``state``, or the same.
+
+    Raises:
+        AccessRefused: it is not.
+    """
+    if trust.version < state.trust_version:
+        raise AccessRefused(
+            AccessReason.OLDER_TRUST,
+            f"version {trust.version} of the trust; this node has version {state.trust_version}",
+        )
+    if trust.version == state.trust_version and digest_of(trust) != state.trust_digest:
+        raise AccessRefused(
+            AccessReason.CHANGED_TRUST, f"other authorities under version {state.trust_version}, which this node has"
+        )
 
 
 def check_certificate(

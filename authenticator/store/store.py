@@ -13,8 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from attestors.wire.names import Purpose
-from attestors.wire.statement import NotPinned, PinnedController
+from attestors.wire.statement import MAXIMUM_NODE_ACCESS_TRUST_BYTES, NotPinned, PinnedController
 from authenticator.model.attempt import Attempt, UnreadableAttempt, decode_attempt, encode_attempt
+from authenticator.model.bundle_state import (
+    BundleState,
+    UnreadableBundleState,
+    decode_bundle_state,
+    encode_bundle_state,
+)
 from authenticator.model.certificate import UnusableCertificate, check_pair
 from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificate, Cluster, Credential, InvalidCluster
 from authenticator.model.failures import StoreUnusable
@@ -43,6 +49,9 @@ SSH_RECEIVED_FILE: Final = "kubelet-authenticator-ssh.received"
 """The text behind a new client certificate, as it came; empty without one."""
 SSH_TAKEN_FILE: Final = "kubelet-authenticator-ssh.taken"
 """The same, while it is worked on."""
+BUNDLE_FILE: Final = "kubelet-authenticator-ssh-bundle.statement"
+"""The trust bundle in force, as it was published."""
+BUNDLE_STATE_FILE: Final = "kubelet-authenticator-ssh-bundle.json"
 RENEWAL_FILE: Final = "kubelet-authenticator-renewal.json"
 
 _MAXIMUM_BYTES: Final = 512 * 1024
@@ -339,10 +348,10 @@ class Store:
             remove(self.folder / PIN_FILE)
             remove(self.folder / TRUST_FILE)
             remove(self.folder / RENEWAL_FILE)
-        if not os.path.lexists(self.folder / SSH_FILE):
+        if not any(os.path.lexists(self.folder / name) for name in (SSH_FILE, BUNDLE_FILE, BUNDLE_STATE_FILE)):
             return
         with self.ssh_lock(timeout=_SSH_LOCK_SECONDS):
-            for name in (SSH_RECEIVED_FILE, SSH_TAKEN_FILE):
+            for name in (SSH_RECEIVED_FILE, SSH_TAKEN_FILE, BUNDLE_FILE, BUNDLE_STATE_FILE):
                 with self._reporting("remove"):
                     remove(self.folder / name)
             self.save_ssh_state(SSHState(is_of_former_cluster=True))
@@ -365,6 +374,42 @@ class Store:
         """Store what this node accepted about SSH. The caller holds :meth:`ssh_lock`."""
         with self._reporting("write"):
             write_atomically(self.folder / SSH_FILE, encode_ssh_state(state))
+
+    def bundle(self) -> bytes:
+        """The text of the trust bundle in force; empty if it is missing or too large.
+
+        Raises:
+            StoreUnusable: the file is unreadable.
+        """
+        with self._reporting("read"):
+            try:
+                return read_bounded(self.folder / BUNDLE_FILE, MAXIMUM_NODE_ACCESS_TRUST_BYTES)
+            except (FileNotFoundError, TooLargeFile):
+                return b""
+
+    def save_bundle(self, text: bytes) -> None:
+        """Store it. The caller holds :meth:`ssh_lock`."""
+        with self._reporting("write"):
+            write_atomically(self.folder / BUNDLE_FILE, text)
+
+    def bundle_state(self) -> BundleState:
+        """What this node knows about the trust bundle in force.
+
+        Raises:
+            Damaged: it has other content. Nothing replaces it: that would let revocations be taken back.
+            StoreUnusable: the file is unreadable.
+        """
+        path = self.folder / BUNDLE_STATE_FILE
+        text = self._read(path)
+        try:
+            return BundleState() if text is None else decode_bundle_state(text)
+        except UnreadableBundleState as error:
+            raise Damaged(f"{path}: {error}; restore it, or let the Machine be replaced") from None
+
+    def save_bundle_state(self, state: BundleState) -> None:
+        """Store it. The caller holds :meth:`ssh_lock`."""
+        with self._reporting("write"):
+            write_atomically(self.folder / BUNDLE_STATE_FILE, encode_bundle_state(state))
 
     def save_received_access(self, text: bytes) -> None:
         """Store the text behind a new client certificate. The caller holds the lock of client certificates."""

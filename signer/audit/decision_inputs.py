@@ -44,6 +44,7 @@ from signer.model.policy import Policy
 from signer.model.record import AttestedNode
 from signer.model.serving_facts import ServingFacts
 from signer.rules.builtin_serving import PairState
+from signer.rules.host_certificates import HostAuthorityFacts, HostNameFacts
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_match import MatchFacts, NotConsidered, OtherLead
 
@@ -310,6 +311,21 @@ class FormerInstanceStage:
 
 
 @dataclass(frozen=True, slots=True)
+class HostKeysStage:
+    """The inputs of the answer to the host keys in a request."""
+
+    host_keys_oid: str
+    """The OID that counts as the extension with host keys."""
+    unavailable: str = ""
+    """Why no host authority could sign; empty if one could."""
+    authority: HostAuthorityFacts | NotReached = NOT_REACHED
+    holders: tuple[AttestedNode, ...] = ()
+    """Records of other identities with one of the keys."""
+    names: HostNameFacts | NotReached = NOT_REACHED
+    """Set once the host keys are proven."""
+
+
+@dataclass(frozen=True, slots=True)
 class RepeatStage:
     """The record from which the certificate of a request that was approved before is published."""
 
@@ -354,6 +370,7 @@ class DecisionInputs:
     former_instance: FormerInstanceStage | NotReached = field(default=NOT_REACHED, metadata=MAY_BE_MISSING)
     reserved: bool = False
     """Whether identity and Machine were, or became, reserved for each other."""
+    host_keys: HostKeysStage | NotReached = field(default=NOT_REACHED, metadata=MAY_BE_MISSING)
     repeat: RepeatStage | NotReached = NOT_REACHED
     builtin: BuiltinStage | NotReached = NOT_REACHED
 
@@ -378,6 +395,9 @@ class DecisionInputs:
             copy.matched_lead = replace(copy.matched_lead, record=_unsealed(copy.matched_lead.record))
         if isinstance(copy.repeat, RepeatStage):
             copy.repeat = replace(copy.repeat, record=replace(copy.repeat.record, seal=""))
+        if isinstance(copy.host_keys, HostKeysStage):
+            holders = tuple(replace(record, seal="") for record in copy.host_keys.holders)
+            copy.host_keys = replace(copy.host_keys, holders=holders)
         if isinstance(copy.builtin, BuiltinStage):
             copy.builtin = replace(copy.builtin, record=_unsealed(copy.builtin.record))
         return copy

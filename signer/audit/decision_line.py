@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,8 +18,17 @@ from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
 from signer.audit.decision_inputs import DecisionInputs
 from signer.audit.errors import NotRedacted
 from signer.audit.older_lines import with_present_fields
-from signer.audit.values import InvalidValue, read, write
+from signer.audit.values import MAY_BE_MISSING, InvalidValue, read, write
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Fail, Ignore, LeftAlone
+from signer.model.host_keys import (
+    NO_HOST_KEYS,
+    AttestedHostKeys,
+    HostCertificates,
+    HostCertificatesIssued,
+    HostCertificatesRefused,
+    NoHostKeys,
+    NotAsked,
+)
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
 from signer.model.signing_request import (
@@ -80,6 +89,13 @@ class LoggedDecision:
     entry: JournalEntry | NoEntry = NoEntry()
     certificate: str = ""
     """PEM."""
+    host_keys: AttestedHostKeys | NoHostKeys = field(default=NO_HOST_KEYS, metadata=MAY_BE_MISSING)
+    """What the record holds of the host certificates below."""
+    host_certificates: tuple[str, ...] = field(default=(), metadata=MAY_BE_MISSING)
+    """Certificate lines of sshd."""
+    host_certificates_refused: str = field(default="", metadata=MAY_BE_MISSING)
+    """Why the host keys in the request got none; empty if they did, or if there are none."""
+    host_certificates_message: str = field(default="", metadata=MAY_BE_MISSING)
 
     @classmethod
     def of(cls, decision: Decision) -> LoggedDecision:
@@ -91,7 +107,7 @@ class LoggedDecision:
         kind = type(decision).__name__
         match decision:
             case Approve():
-                return cls(
+                logged = cls(
                     kind,
                     str(decision.reason),
                     decision.message,
@@ -99,6 +115,7 @@ class LoggedDecision:
                     entry=decision.entry,
                     certificate=decision.certificate.decode("ascii"),
                 )
+                return _with_host_certificates(logged, decision.host_certificates)
             case ApproveOnly():
                 return cls(kind, str(decision.reason), decision.message, node_name=decision.node_name)
             case Challenge():
@@ -109,6 +126,18 @@ class LoggedDecision:
                 return cls(kind, str(decision.reason), decision.message)
             case Ignore():
                 raise ValueError("decision Ignore is not logged")
+
+
+def _with_host_certificates(logged: LoggedDecision, answer: HostCertificates) -> LoggedDecision:
+    match answer:
+        case HostCertificatesIssued():
+            return replace(logged, host_keys=answer.recorded, host_certificates=answer.certificates)
+        case HostCertificatesRefused():
+            return replace(
+                logged, host_certificates_refused=answer.reason.value, host_certificates_message=answer.message
+            )
+        case NotAsked():
+            return logged
 
 
 @dataclass(frozen=True, slots=True)

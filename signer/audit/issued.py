@@ -14,6 +14,7 @@ from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
 from signer.audit.decision_inputs import RepeatStage, RequestStage
 from signer.audit.decision_line import DecisionLine, NoEntry
 from signer.audit.errors import Inconsistent
+from signer.audit.issued_host_certificates import require_as_recorded, require_planned
 from signer.authority import certificate_validity
 from signer.authority.errors import CertificateAuthorityUnavailable, IssuanceRefused
 from signer.model.record import KUBELET_KINDS, JournalEntry
@@ -39,6 +40,7 @@ def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFa
         raise Inconsistent("the certificate is of another CA than the one that signs")
     if not isinstance(facts.record, NoRecord) and entry in facts.record.journal:
         _require_left(entry, facts.now, stage.ca_not_after)
+        require_as_recorded(line, request, facts.record)
         return
     if (entry.csr_uid, entry.spec_digest) != (request.header.uid, line.request.spec_digest):
         raise Inconsistent("the journal entry is of another request")
@@ -62,6 +64,7 @@ def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFa
             f"the certificate is valid until {entry.not_after:%Y-%m-%dT%H:%M:%SZ}, and by the policy it should be "
             f"valid until {validity.not_after:%Y-%m-%dT%H:%M:%SZ}"
         )
+    require_planned(line, request, facts)
 
 
 def _decided(entry: JournalEntry, facts: MachineFacts) -> datetime:
@@ -87,6 +90,7 @@ def require_repeated(line: DecisionLine, request: SigningRequest, repeat: Repeat
     if entry.ca_cert_hash != repeat.signing_ca_cert_hash:
         raise Inconsistent("the certificate is of another CA than the one that signs")
     _require_left(entry, now, repeat.ca_not_after)
+    require_as_recorded(line, request, repeat.record)
 
 
 def _require_left(entry: JournalEntry, now: datetime, ca_not_after: datetime) -> None:

@@ -22,7 +22,6 @@ from signer.configuration import (
     OperatorAttestor,
     RotationOff,
     RotationSettings,
-    SSHPermission,
     SSHSwitchedOff,
     read_configuration_file,
 )
@@ -173,7 +172,7 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         provider_id_oids=_provider_id_oids(options.provider_id_oids),
         authorities=file.authorities,
         rotation=_rotation(options, file.rotation_waits, file.node_client_namespaces),
-        ssh=SSHPermission(file.ssh_namespaces) if options.ssh else SSHSwitchedOff(),
+        ssh=file.ssh if options.ssh else SSHSwitchedOff(),
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attestors.wire.ssh.keys import HostKey
 from signer.cli.arguments import WrongUse, add_kubeconfig, cluster_key, namespace
+from signer.cli.node_access_preflight import add_node_access_preflight
 from signer.cli.output import print_text, print_to_stderr
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.kube.client import Client
@@ -39,7 +40,7 @@ from signer.ssh.client_files import (
     ssh_config,
 )
 from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
-from signer.store.cluster_api import discover_cluster_api
+from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands
@@ -68,7 +69,7 @@ def add_node_access(commands: Commands) -> None:
         "config",
         help="write a folder with ssh_config and known_hosts for one Cluster",
         description="Writes FOLDER/NAMESPACE.CLUSTER/config with a host NODE.CLUSTER for each attested node, and "
-        "known_hosts beside it. Nodes of other Clusters have files of their own: a host authority counts for one Cluster.",
+        "known_hosts beside it. Each Cluster has files of its own: a host authority counts for one Cluster.",
     )
     _add_common(config)
     config.add_argument(
@@ -99,6 +100,7 @@ def add_node_access(commands: Commands) -> None:
     )
     _add_common(known)
     known.set_defaults(command=_known_hosts)
+    add_node_access_preflight(actions)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -172,10 +174,14 @@ async def read_hosts(management: Client, key: ClusterKey, address_types: tuple[s
     authorities = await _authorities(management, key)
     version = await discover_cluster_api(management)
     records = [record async for record in _records(management, key)]
+    machines = await _machines(management, version, key)
+    return cluster_hosts(key, authorities, records, machines, address_types)
+
+
+async def _machines(management: Client, version: ClusterAPIVersion, key: ClusterKey) -> list[MachineView]:
     selected = {"labelSelector": f"{CLUSTER_NAME_LABEL}={key.name}"}
     pages = management.list_pages(version.machines.collection(key.namespace), selected)
-    machines: list[MachineView] = [machine_view(item) async for page in pages for item in page["items"]]
-    return cluster_hosts(key, authorities, records, machines, address_types)
+    return [machine_view(item) async for page in pages for item in page["items"]]
 
 
 async def _read_authorities(management: Client, key: ClusterKey) -> ClusterHosts:

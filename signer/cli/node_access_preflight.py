@@ -64,9 +64,9 @@ class WaysInFound:
     @property
     def verdict(self) -> Verdict:
         """See there."""
-        if self.ways.declared_count:
+        if self.ways.declared:
             return Verdict.DECLARED
-        return Verdict.NOT_KNOWN if self.ways.possible_count or self.ways.unread_count else Verdict.NONE_DECLARED
+        return Verdict.NOT_KNOWN if self.ways.possible or self.ways.unread else Verdict.NONE_DECLARED
 
 
 def add_node_access_preflight(actions: Commands) -> None:
@@ -119,11 +119,10 @@ def show_ways_in(found: WaysInFound, console: Console) -> None:
     """Print them as text."""
     ways = found.ways
     console.print(Text.assemble("Cluster ", (str(found.cluster), "bold"), "\n"))
-    _show("Declared", [_line(one) for one in ways.declared], ways.declared_count, console)
-    _show("Possible", [_line(one) for one in ways.possible], ways.possible_count, console)
-    _show("Not read", [str(one) for one in ways.unread], ways.unread_count, console)
-    unseen = (f"{STOCK_SSHD} (`kubelet-authenticator status` tells)", *ways.unseen)
-    _show("Not visible from the management cluster", unseen, len(unseen), console)
+    _show("Declared", [_line(one) for one in ways.declared], console)
+    _show("Possible", [_line(one) for one in ways.possible], console)
+    _show("Not known", [str(one) for one in ways.unread], console)
+    _show("Not visible from the management cluster", (STOCK_SSHD, *ways.unseen), console)
     console.print(Text(_WORDS[found.verdict], style="green" if found.verdict is Verdict.NONE_DECLARED else "yellow"))
 
 
@@ -131,14 +130,12 @@ def _line(one: WayIn) -> str:
     return f"{one}. To close it: {one.close}"
 
 
-def _show(title: str, lines: Sequence[str], count: int, console: Console) -> None:
-    if not count:
+def _show(title: str, lines: Sequence[str], console: Console) -> None:
+    if not lines:
         return
     console.print(Text(title, style="bold"))
     for line in lines:
         console.print(Text(f"  {printable(line)}"), soft_wrap=True)
-    if count > len(lines):
-        console.print(Text(f"  and {count - len(lines)} more"))
     console.print()
 
 
@@ -149,19 +146,17 @@ def ways_in_as_json(found: WaysInFound) -> dict[str, Any]:
         "cluster": str(found.cluster),
         "verdict": found.verdict.value,
         "declared": [_way(one) for one in ways.declared],
-        "moreDeclared": ways.declared_count - len(ways.declared),
         "possible": [_way(one) for one in ways.possible],
-        "morePossible": ways.possible_count - len(ways.possible),
-        "notRead": [{"what": printable(one.what), "message": printable(one.why)} for one in ways.unread],
-        "moreNotRead": ways.unread_count - len(ways.unread),
+        "notKnown": [{"what": printable(one.what), "message": printable(one.why)} for one in ways.unread],
         "notVisible": [STOCK_SSHD, *ways.unseen],
     }
 
 
-def _way(one: WayIn) -> dict[str, str]:
+def _way(one: WayIn) -> dict[str, Any]:
     return {
         "kind": printable(one.kind),
-        "name": printable(one.name),
+        "names": [printable(name) for name in one.names],
+        "objects": one.count,
         "field": printable(one.field),
         "message": printable(one.says),
         "toClose": printable(one.close),

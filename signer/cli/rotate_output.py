@@ -18,10 +18,11 @@ from signer.cli.rotate_preflight import WORDS, NotScanned, PreflightFound, Readi
 from signer.model.fields import format_time
 from signer.rotation.conditions import UNVERIFIED_CURE
 from signer.rotation.leftovers import Holder, Scan
+from signer.rotation.node_client.shown import NODE_CLIENT_CONDITION
 from signer.rotation.phases import Phase, RollbackAvailable, gep_phase
 from signer.rotation.plan import CALL_FAILED, FOREIGN_AUTHORITY, PAUSED
 from signer.rotation.preflight import Check, Holds, Lacks
-from signer.rotation.record import NotYet
+from signer.rotation.record import Moment, NotYet
 from signer.rotation.view import (
     Attention,
     NodesView,
@@ -29,6 +30,7 @@ from signer.rotation.view import (
     RotationView,
     StepState,
     View,
+    condition,
     rejection,
 )
 
@@ -66,6 +68,9 @@ def show_status(view: View, console: Console, now: datetime) -> None:
         console.print(Text.assemble("Cluster ", (str(view.cluster), "bold"), what))
     else:
         _show_rotation(view, console, now)
+    node_client = condition(view.conditions, NODE_CLIENT_CONDITION)
+    if node_client.reason:
+        _paragraph(console, "Node CA", f"{node_client.reason}: {node_client.message}")
     if why := rejection(view.conditions):
         _paragraph(console, "Rejected", why)
     if view.pending_order:
@@ -91,6 +96,8 @@ def _show_rotation(view: RotationView, console: Console, now: datetime) -> None:
         _servers(view, console)
     if view.counts and not view.phase.is_over:
         _paragraph(console, "Roll back", _ROLLBACK[view.rollback_available])
+    if link_ends := view.times.get(Moment.LINK_ENDS.value, ""):
+        _paragraph(console, "Link", f"ends at {link_ends}")
     _show_authorities(view, console)
     _paragraph(console, "Leftovers", view.leftovers)
     for gate, at in view.skipped:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from signer.controller.telemetry.metrics_collector import NODE_CLIENT_NODES, ServiceGauge
+from signer.controller.telemetry.metrics_collector import (
+    NODE_CLIENT_FORMER_NODES,
+    NODE_CLIENT_NODES,
+    ServiceGauge,
+)
 from signer.kube.client import Client
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
@@ -30,8 +34,8 @@ class NodeClientService:
 
     def gauges(self) -> Sequence[ServiceGauge]:
         """See ClusterService."""
-        users = self._reconciler.users
-        return () if isinstance(users, Absent) else (ServiceGauge(NODE_CLIENT_NODES, len(users)),)
+        found = ((NODE_CLIENT_NODES, self._reconciler.users), (NODE_CLIENT_FORMER_NODES, self._reconciler.former_users))
+        return tuple(ServiceGauge(family, len(users)) for family, users in found if not isinstance(users, Absent))
 
     def wake(self) -> None:
         """See ClusterService."""

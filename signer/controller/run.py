@@ -45,7 +45,7 @@ from signer.controller.rotation_wing import (
     rotation_wing,
     wake_on_changes,
 )
-from signer.controller.ssh_wing import SSHWing, ssh_of_cluster, ssh_wing
+from signer.controller.ssh_wing import SSHWing, host_certificates_of, ssh_of_cluster, ssh_wing
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.machine_condition import MachineConditions
 from signer.controller.status.policy_owner import PolicyOwner
@@ -172,6 +172,7 @@ def compose_workload_cluster(
         services_report=service_networks.report,
         now=now,
         monotonic=monotonic,
+        host_certificates=host_certificates_of(shared.ssh),
         audited=not isinstance(options.audit_log, NoAuditLog),
     )
     auto_approval = AutoApprovalReconciler(

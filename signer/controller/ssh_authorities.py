@@ -14,6 +14,7 @@ from signer.ssh.available import Reason
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.secrets import Absent
 from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
+from signer.ssh.ways_in.watch import WaysInWatch
 from signer.store.caches import Caches
 
 
@@ -45,6 +46,33 @@ class SSHAuthoritiesService:
         await self._reconciler.run()
 
 
+class WaysInService:
+    """Implements :class:`~signer.controller.cluster.service.ClusterService` by a watch over other ways in."""
+
+    name = WaysInWatch.name
+
+    def __init__(self, watch: WaysInWatch) -> None:
+        self._watch = watch
+
+    @property
+    def conditions(self) -> Sequence[PolicyCondition]:
+        """See ClusterService."""
+        return self._watch.conditions
+
+    def gauges(self) -> Sequence[ServiceGauge]:
+        """See ClusterService."""
+        return ()
+
+    def wake(self) -> None:
+        """See ClusterService."""
+        self._watch.wake()
+
+    async def run(self, client: Client) -> None:
+        """See ClusterService. The workload cluster itself is not asked."""
+        del client
+        await self._watch.run()
+
+
 class SSHSwitchedOffConditions:
     """Implements :class:`~signer.controller.status.status_reconciler.ConditionSource` where SSH is switched off: a
     policy that turns it on is told so.
@@ -64,4 +92,4 @@ class SSHSwitchedOffConditions:
         return (PolicyCondition(SSH_AUTHORITIES_AVAILABLE, False, Reason.NOT_ALLOWED.value, message),)
 
 
-__all__ = ["SSHAuthoritiesService", "SSHSwitchedOffConditions"]
+__all__ = ["SSHAuthoritiesService", "SSHSwitchedOffConditions", "WaysInService"]

@@ -14,12 +14,22 @@ from typing import Any, TypeAlias
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions
-from signer.controller.ssh_ways_in import SSHWaysInService
+from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
+from signer.controller.ssh_bundle import SignersOfStatements, SSHBundleService
 from signer.controller.status.status_reconciler import ConditionSource
-from signer.ssh.available import SSHAuthorities, SSHAuthoritiesOf
+from signer.decision.host_certificates import (
+    HostCertificateParts,
+    HostCertificatesSwitchedOff,
+    HostCertificateSwitch,
+    NoSigningHostAuthority,
+    SigningHostAuthority,
+)
+from signer.model.cluster import ClusterKey
+from signer.ssh.available import NotAvailable, SSHAuthorities, SSHAuthoritiesOf
+from signer.ssh.bundle.reconciler import BundleReconciler
 from signer.ssh.reconciler import SSHReconciler
-from signer.ssh.ways_in.reconciler import WaysInReconciler
+from signer.ssh.revocations import PolicyRevocations
+from signer.ssh.ways_in.watch import WaysInWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,8 @@ class SSHParts:
 
     permission: SSHPermission
     authorities: SSHAuthorities
+    host_certificates: HostCertificateParts
+    """What decisions need to sign."""
 
     @property
     def authorities_of(self) -> SSHAuthoritiesOf:
@@ -42,7 +54,20 @@ def ssh_wing(configuration: Configuration) -> SSHWing:
     """The wing, or nothing."""
     if isinstance(configuration.ssh, SSHSwitchedOff):
         return configuration.ssh
-    return SSHParts(configuration.ssh, SSHAuthorities())
+    authorities = SSHAuthorities()
+    return SSHParts(configuration.ssh, authorities, HostCertificateParts(partial(_signing_authority, authorities)))
+
+
+def host_certificates_of(wing: SSHWing) -> HostCertificateSwitch:
+    """What decisions need to sign host certificates, or nothing."""
+    return HostCertificatesSwitchedOff() if isinstance(wing, SSHSwitchedOff) else wing.host_certificates
+
+
+def _signing_authority(authorities: SSHAuthorities, key: ClusterKey) -> SigningHostAuthority | NoSigningHostAuthority:
+    found = authorities.of(key)
+    if isinstance(found, NotAvailable):
+        return NoSigningHostAuthority(f"{found.reason}: {found.message}")
+    return SigningHostAuthority(found.host, found.trust)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +82,36 @@ class SSHOfCluster:
 
 
 def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) -> SSHOfCluster:
-    """The SSH authorities of one workload cluster."""
+    """The SSH authorities of one workload cluster, and what its nodes are told about them."""
     if isinstance(wing, SSHSwitchedOff):
         return SSHOfCluster(sources=(SSHSwitchedOffConditions(context.key, context.caches),))
+    now = partial(datetime.now, UTC)  # nodes and clients compare times with their own clocks
+    bundle = BundleReconciler(
+        context.key,
+        caches=context.caches,
+        authorities_of=wing.authorities_of,
+        revocations_of=PolicyRevocations(context.caches).of,
+        signers=SignersOfStatements(context.authority_source),
+        changed=context.status_changed.set,
+        now=now,
+        random=random,
+    )
+
+    def changed() -> None:
+        context.status_changed.set()
+        bundle.wake()
+
     reconciler = SSHReconciler(
         context.key,
         management=context.management,
         caches=context.caches,
         authorities=wing.authorities,
         permission=wing.permission,
-        changed=context.status_changed.set,
-        now=partial(datetime.now, UTC),  # nodes and clients compare times with their own clocks
+        changed=changed,
+        now=now,
         random=random,
     )
-    ways_in = WaysInReconciler(
+    watch = WaysInWatch(
         context.key,
         management=context.management,
         caches=context.caches,
@@ -78,8 +119,12 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         changed=context.status_changed.set,
         random=random,
     )
-    parts = (OptionalPart(SSHAuthoritiesService(reconciler)), OptionalPart(SSHWaysInService(ways_in)))
-    return SSHOfCluster(parts, lambda: reconciler.status)
+    parts = (
+        OptionalPart(SSHAuthoritiesService(reconciler)),
+        OptionalPart(SSHBundleService(bundle)),
+        OptionalPart(WaysInService(watch)),
+    )
+    return SSHOfCluster(parts, lambda: {**reconciler.status, **bundle.status} if reconciler.status else {})
 
 
-__all__ = ["SSHOfCluster", "SSHParts", "SSHWing", "ssh_of_cluster", "ssh_wing"]
+__all__ = ["SSHOfCluster", "SSHParts", "SSHWing", "host_certificates_of", "ssh_of_cluster", "ssh_wing"]

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from signer.audit.decision_inputs import RepeatStage
 from signer.authority import IssuingSet
 from signer.decision.certificates import NotRepeatable, Signing, repeat, repeat_approved, signing_hash
+from signer.decision.host_certificates import HostCertificateIssuer
 from signer.decision.snapshot import Snapshot
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.decision import Decision, Fail, Refused
+from signer.model.decision import Approve, Decision, Fail, Refused
 from signer.model.policy import ApprovalByOthers
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry, Unjournaled, record_name
@@ -33,8 +35,10 @@ class ApprovedBefore:
         records: Records,
         authority: Callable[[], Awaitable[IssuingSet]],
         signing: Signing,
+        host_certificates: HostCertificateIssuer,
     ) -> None:
         """``authority`` reads the cluster's CA; it raises Deferred if there is none."""
+        self._host_certificates = host_certificates
         self._key = key
         self._caches = caches
         self._records = records
@@ -57,7 +61,8 @@ class ApprovedBefore:
             record, entry = journaled
             # Not repeatable if the CA has changed since: the request is attested and planned again.
             authority = await self._authority_to_repeat(request, record, snapshot)
-            return await repeat(request, record, entry, authority, snapshot.now, self._signing)
+            repeated = await repeat(request, record, entry, authority, snapshot.now, self._signing)
+            return await self._with_host_certificates(repeated, request, snapshot, record)
         copied = await self._copied(request, snapshot)
         if not isinstance(copied, NotRepeatable):
             return copied
@@ -94,7 +99,16 @@ class ApprovedBefore:
         if isinstance(record, NoRecord):
             return NotRepeatable()
         authority = await self._authority_to_repeat(request, record, snapshot)
-        return await repeat_approved(request, record, authority, snapshot.now, self._signing)
+        repeated = await repeat_approved(request, record, authority, snapshot.now, self._signing)
+        return await self._with_host_certificates(repeated, request, snapshot, record)
+
+    async def _with_host_certificates(
+        self, repeated: Approve | NotRepeatable, request: SigningRequest, snapshot: Snapshot, record: AttestedNode
+    ) -> Approve | NotRepeatable:
+        if isinstance(repeated, NotRepeatable):
+            return repeated
+        again = await self._host_certificates.issue_again(request, snapshot.policy, record)
+        return replace(repeated, host_certificates=again)
 
     async def _authority_to_repeat(
         self, request: SigningRequest, record: AttestedNode, snapshot: Snapshot

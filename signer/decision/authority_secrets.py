@@ -15,6 +15,7 @@ from signer.authority import (
     CertificateAuthority,
     CertificateAuthorityUnavailable,
     IssuingSet,
+    discovery_hashes,
     load_certificate_authority,
 )
 from signer.kube.calls import Get
@@ -29,6 +30,7 @@ from signer.model.authority_suffixes import (
     AuthoritySuffixes,
     ByExistence,
     ExpectedSecret,
+    Published,
     RotatingAuthorities,
     SeparateNodeClients,
 )
@@ -101,6 +103,8 @@ class AuthoritySecrets:
         self._client_absent_at = float("-inf")
         """When Secret ``<cluster>-cca`` was last found absent, for the current ``<cluster>-ca``."""
         self._answer: Answer | None = None
+        self._published_before: tuple[str, frozenset[str]] = ("", frozenset())
+        """Secret ``<cluster>-trust`` as it was last read: its version, and hashes."""
 
     async def read(self, choice: AuthorityChoice, *, not_before: float) -> Answer:
         """The CAs, from Secrets that are read now. The same object as before if nothing has changed.
@@ -116,8 +120,9 @@ class AuthoritySecrets:
                 answer = await self._rotating(choice)
             case SeparateNodeClients():
                 answer = await self._separate(choice)
-            case AfterRotation(before, retired, also_accepted):
+            case AfterRotation(before, retired, also_accepted, published):
                 answer = await self._by_suffixes(before, not_before)
+                retired |= await self._published(published)
                 if isinstance(answer, IssuingSet):
                     answer = await self._accepting(replace(answer, retired=answer.retired | retired), also_accepted)
             case _:
@@ -166,7 +171,22 @@ class AuthoritySecrets:
         if isinstance(cluster, AuthorityUnavailable):
             return cluster
         found = IssuingSet.with_node_client(node_client, cluster)
-        return replace(found, retired=found.retired | choice.retired)
+        return replace(found, retired=found.retired | choice.retired | await self._published(choice.published))
+
+    async def _published(self, published: Published) -> frozenset[str]:
+        """Discovery hashes of the CAs that joining Machines are given. A tenant may write them: they only delay."""
+        if published is Published.NOT_READ:
+            return frozenset()
+        try:
+            secret = await self._client.get(SECRETS.object(f"{self._cluster.name}-trust", self._cluster.namespace))
+            data = decode_secret(secret)
+        except (NotFound, UnreadableSecret):
+            return frozenset()
+        version = text_of(mapping_of(secret, "metadata"), "resourceVersion")
+        if not version or version != self._published_before[0]:
+            text = data.get("server-ca.crt", b"")
+            self._published_before = version, frozenset(await asyncio.to_thread(discovery_hashes, text))
+        return self._published_before[1]
 
     async def _expected(self, secret: ExpectedSecret) -> CertificateAuthority | AuthorityUnavailable:
         answer = (await self._secret(secret.suffix)).answer

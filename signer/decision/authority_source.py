@@ -30,7 +30,9 @@ from signer.model.authority_suffixes import (
     AuthoritySuffixes,
     ByExistence,
     FormerAuthorities,
+    NoRecord,
     NotRotated,
+    Published,
     RotatingAuthorities,
     RotationOfAuthorities,
     SeparateNodeClients,
@@ -105,6 +107,8 @@ class ChosenSecrets:
             isinstance(rotation, SeparateNodeClients) and self._is_separate()
         ):
             return rotation
+        if isinstance(rotation, NoRecord):
+            return AfterRotation(before, frozenset(), published=Published.READ)
         accepted = rotation.also_accepted if isinstance(rotation, FormerAuthorities) else ()
         return AfterRotation(before, rotation.retired, accepted)
 

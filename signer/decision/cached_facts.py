@@ -6,11 +6,11 @@ The rules are in :mod:`signer.rules.machine_match` and :mod:`signer.rules.servin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from attestors.contract import AttestorDescription
+from attestors.contract import AttestorDescription, IPAddress
 from signer.model.addresses import canonical
 from signer.model.bootstrap_token import TokenAsks, TracedTo
-from signer.model.certificate_request import CertificateRequest
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.policy import Policy
 from signer.model.record import record_name
@@ -74,6 +74,18 @@ class MachineSearch:
         return () if isinstance(machine, MachineGone) else self.caches.holders(provider_id, machine)
 
 
+class Names(Protocol):
+    """Names and addresses, of a request or of a host."""
+
+    @property
+    def dns_names(self) -> tuple[str, ...]:
+        """DNS names."""
+
+    @property
+    def ip_addresses(self) -> tuple[IPAddress, ...]:
+        """IP addresses."""
+
+
 class ServingFactsSource:
     """Gathers the facts about alternative names, for the requests of one cluster."""
 
@@ -87,7 +99,7 @@ class ServingFactsSource:
         self._services_report = services_report
         self._operator_networks = operator_networks
 
-    def facts(self, policy: Policy, machine: MachineView, request: CertificateRequest) -> ServingFacts:
+    def facts(self, policy: Policy, machine: MachineView, request: Names) -> ServingFacts:
         """The current facts about the names in ``request``, which is for the node of ``machine``."""
         return ServingFacts(
             possibly_conflicting_names(self._caches, machine, request.dns_names, request.ip_addresses),
@@ -100,9 +112,7 @@ class ServingFactsSource:
         named = policy.serving_networks
         return self._operator_networks.allowed(named, policy.cluster.namespace) if named else ()
 
-    def _names_of_shared_hosts(
-        self, policy: Policy, machine: MachineView, request: CertificateRequest
-    ) -> frozenset[str]:
+    def _names_of_shared_hosts(self, policy: Policy, machine: MachineView, request: Names) -> frozenset[str]:
         if not policy.node_names.domains:
             return frozenset()  # no name is derived
         index = self._caches.names

@@ -28,6 +28,11 @@ from signer.decision.certificates import (
     SIGNING_BY_KEY,
     Signing,
 )
+from signer.decision.host_certificates import (
+    SWITCHED_OFF,
+    HostCertificateIssuer,
+    HostCertificateSwitch,
+)
 from signer.decision.lookups import Lookups
 from signer.decision.pre_filter import flow_of_parsed
 from signer.decision.request_decision import DecidesWith, RequestDecision
@@ -95,6 +100,7 @@ class Decider:
         services_report: ServicesReport,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
+        host_certificates: HostCertificateSwitch = SWITCHED_OFF,
         signing: Signing = SIGNING_BY_KEY,
         trace: Trace = SILENCE,
         audited: bool = False,
@@ -110,7 +116,8 @@ class Decider:
             key, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
         )
         serving = ServingFactsSource(caches, configuration.serving_networks, services_report)
-        self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing)
+        issuer = HostCertificateIssuer(key, host_certificates, caches, records, serving)
+        self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing, issuer)
         self._parts = DecidesWith(
             key=key,
             snapshots=self._snapshots,
@@ -119,7 +126,15 @@ class Decider:
             attestation=self._attestation,
             trust=trust,
             reserve_and_journal=ReserveAndJournal(
-                key, self._snapshots, caches, reservations, records, tokens, serving=serving, signing=signing
+                key,
+                self._snapshots,
+                caches,
+                reservations,
+                records,
+                tokens,
+                serving=serving,
+                host_certificates=issuer,
+                signing=signing,
             ),
             monotonic=monotonic,
             audited=audited,

@@ -206,6 +206,7 @@ class RequestDecision:
         self.parts.reserve_and_journal.require_unchanged(self.snapshot)
         self.decision_inputs.reserved = False
         self.decision_inputs.former_instance = NOT_REACHED
+        self.decision_inputs.host_keys = NOT_REACHED
         return PROCEED
 
     async def match(self, note: Note) -> Proceed:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import chain, islice
 from typing import Final
 
@@ -15,7 +16,7 @@ from attestors.contract import (
     Security,
     VerifiedIdentity,
 )
-from signer.audit.decision_inputs import Asks, LeadStage, MachineStage
+from signer.audit.decision_inputs import Asks, HostKeysStage, LeadStage, MachineStage
 from signer.audit.machine_facts import machine_facts
 from signer.authority import IssuingSet
 from signer.decision.attestation import Claim
@@ -30,10 +31,12 @@ from signer.decision.certificates import (
     repeat,
     repeat_for_key,
 )
+from signer.decision.host_certificates import HostCertificateIssuer
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
+from signer.model.host_keys import AttestedHostKeys
 from signer.model.reasons import Reason
 from signer.model.record import (
     AttestedIdentity,
@@ -69,6 +72,10 @@ _JOURNAL_SPAN: Final = timedelta(minutes=1)
 """A journal that was filled faster than this still holds requests between approval and certificate."""
 
 
+def _note_host_keys(snapshot: Snapshot, stage: HostKeysStage) -> None:
+    snapshot.decision_inputs.host_keys = stage
+
+
 class ReserveAndJournal:
     """Matches, reserves and journals for one cluster; each method is one stage of the plan, or a part of one."""
 
@@ -82,9 +89,11 @@ class ReserveAndJournal:
         tokens: BootstrapTokens,
         *,
         serving: ServingFactsSource,
+        host_certificates: HostCertificateIssuer,
         signing: Signing = SIGNING_BY_KEY,
     ) -> None:
         self._key = key
+        self._host_certificates = host_certificates
         self._serving = serving
         self._snapshots = snapshots
         self._caches = caches
@@ -283,7 +292,8 @@ class ReserveAndJournal:
             issued = await self._issued_before(request, facts, record, authority)
             if not isinstance(issued, NotRepeatable):
                 self._require_still(snapshot, facts)
-                return issued
+                again = await self._host_certificates.issue_again(request, snapshot.policy, record)
+                return replace(issued, host_certificates=again)
             going = record.next_dropped
             if isinstance(going, JournalEntry) and was_just_decided(going.decided, _JOURNAL_SPAN, facts.now):
                 raise Deferred(
@@ -297,9 +307,15 @@ class ReserveAndJournal:
         else:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
         self._require_still(snapshot, facts)
-        with self._one_new_name(facts):
+        host_keys = self._host_certificates.plan(request, facts, partial(_note_host_keys, snapshot))
+        if isinstance(host_keys, AttestedHostKeys):
+            wanted = replace(wanted, ssh=host_keys)
+        with self._one_new_name(facts), self._host_certificates.recording(host_keys):
             written = await self._records.write(wanted, facts.cluster)
-        approve = approval(written, wanted.journal[-1], certificate)
+        approve = replace(
+            approval(written, wanted.journal[-1], certificate),
+            host_certificates=await self._host_certificates.issue(host_keys, written),
+        )
         if not is_being_deleted(facts):
             return approve
         end = f"{issuance.not_after:%Y-%m-%d %H:%M} UTC"

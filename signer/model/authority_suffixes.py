@@ -7,6 +7,7 @@ cluster-api-k3s and cluster-api-k8s, each ``pkg/secret``).
 
 from __future__ import annotations
 
+import enum
 import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -74,6 +75,15 @@ class RotatingAuthorities:
     """Discovery hashes of this cluster's other CAs."""
 
 
+class Published(enum.Enum):
+    """Whether CAs that Secret ``<cluster>-trust`` publishes count as former ones."""
+
+    NOT_READ = "NotRead"
+    """The record of the rotation names all of them."""
+    READ = "Read"
+    """There is no record. It may have been deleted in the middle of a rotation, and nodes may name either CA."""
+
+
 @dataclass(frozen=True, slots=True)
 class AfterRotation:
     """The CAs as without a rotation, of a cluster that had another CA before."""
@@ -83,11 +93,17 @@ class AfterRotation:
     """Discovery hashes of this cluster's former CAs: evidence that names one waits, and is never denied for it."""
     also_accepted: tuple[ExpectedSecret, ...] = ()
     """Evidence may name them, too, while their Secrets are there: of a rotation that was abandoned."""
+    published: Published = Published.NOT_READ
 
 
 @dataclass(frozen=True, slots=True)
 class NotRotated:
-    """No rotation says anything about the cluster's CAs."""
+    """Rotation is switched off, so nothing says more about the cluster's CAs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoRecord:
+    """Rotation is switched on, and the Cluster has no record: there was no rotation, or its record was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +116,7 @@ class SeparateNodeClients:
     client: ExpectedSecret
     retired: frozenset[str] = frozenset()
     """Discovery hashes of this cluster's former CAs."""
+    published: Published = Published.NOT_READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +128,7 @@ class FormerAuthorities:
     """See :class:`AfterRotation`."""
 
 
-RotationOfAuthorities: TypeAlias = RotatingAuthorities | FormerAuthorities | NotRotated | SeparateNodeClients
+RotationOfAuthorities: TypeAlias = RotatingAuthorities | FormerAuthorities | NotRotated | NoRecord | SeparateNodeClients
 AuthorityChoice: TypeAlias = AuthoritySuffixes | ByExistence | RotatingAuthorities | AfterRotation | SeparateNodeClients
 SuffixChoice: TypeAlias = AuthoritySuffixes | ByControlPlane
 

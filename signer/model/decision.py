@@ -13,6 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from signer.model.host_keys import NOT_ASKED, HostCertificates
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
 
@@ -32,6 +33,8 @@ class Approve:
     annotations: Mapping[str, str] = field(default_factory=partial(MappingProxyType[str, str], {}))
     """The attestor's annotations, written with the approval. The journal does not hold them: a request that was
     approved before, and is only signed from the journal, has none."""
+    host_certificates: HostCertificates = NOT_ASKED
+    """What the host keys in the request got."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from signer.model.host_keys import HostCertificateReason
 from signer.model.reasons import Reason
 
 DOCUMENTATION_URL: Final = "https://node-attestation.example"
@@ -15,7 +16,7 @@ DOCUMENTED_ATTESTORS: Final = frozenset({"aws", "gcp", "tpm"})
 ATTESTORS_SECTION: Final = "reasons-of-attestors"
 """The section on reasons of attestors without headings of their own."""
 
-_CORE: Final = frozenset(str(reason) for reason in Reason)
+_CORE: Final = frozenset(str(reason) for reason in (*Reason, *HostCertificateReason))
 _WORD: Final = re.compile(r"[A-Za-z0-9]{1,64}")
 
 

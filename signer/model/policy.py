@@ -24,10 +24,14 @@ from signer.model.ssh_access import (
     MINIMUM_ROTATION_PERIOD,
     SSH_OFF,
     InvalidBreakGlassKeys,
+    InvalidMasterSecretReference,
+    InvalidRevocations,
     NoRotationPeriod,
     SSHOff,
     SSHSettings,
     parse_break_glass_keys,
+    parse_master_secret_reference,
+    parse_revoked,
 )
 
 MAXIMUM_DOMAINS: Final = 16
@@ -311,10 +315,20 @@ def _ssh(spec: Mapping[str, Any]) -> SSHSettings | SSHOff:
         keys = parse_break_glass_keys(_object(stated, "breakGlass", "spec.ssh.breakGlass").get("publicKeys"))
     except InvalidBreakGlassKeys as error:
         raise InvalidPolicy(f"spec.ssh.breakGlass.publicKeys{error}") from error
+    try:
+        master_secret = parse_master_secret_reference(stated.get("masterSecretRef"))
+    except InvalidMasterSecretReference as error:
+        raise InvalidPolicy(f"spec.ssh.masterSecretRef{error}") from error
+    try:
+        revoked = parse_revoked(_object(stated, "revoked", "spec.ssh.revoked"))
+    except InvalidRevocations as error:
+        raise InvalidPolicy(f"spec.ssh.revoked{error}") from error
     return SSHSettings(
         _duration(stated, "hostCertificateDuration", DEFAULT_HOST_CERTIFICATE_DURATION, parent="spec.ssh"),
         keys,
         _rotation_period(stated.get("rotationPeriod")),
+        master_secret=master_secret,
+        revoked=revoked,
     )
 
 

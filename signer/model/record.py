@@ -23,6 +23,7 @@ from typing import Final
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import LONG_AGO, MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
+from signer.model.host_keys import NO_HOST_KEYS, AttestedHostKeys, NoHostKeys
 
 _KIND: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _DECLARED: Final[set[str]] = set()
@@ -224,6 +225,8 @@ class AttestedNode:
     builtin_approvals: tuple[BuiltinApproval, ...] = ()
     dropped_not_after: datetime = LONG_AGO
     """When the last certificate that was dropped from the journal expires; :data:`LONG_AGO` if none was."""
+    ssh: AttestedHostKeys | NoHostKeys = NO_HOST_KEYS
+    """The host keys of the node's sshd and their certificates."""
     seal: str = field(default="", compare=False)
     """``spec.seal``; :mod:`signer.model.seal` verifies it."""
     resource_version: str = ""
@@ -327,6 +330,7 @@ class AttestedNode:
             last_not_after=max(self.last_not_after, entry.not_after),
             journal=entries[-JOURNAL_ENTRIES:],
             builtin_approvals=self.builtin_approvals if same else (),
+            ssh=self.ssh if same else NO_HOST_KEYS,
             dropped_not_after=max((self.dropped_not_after, *(one.not_after for one in dropped))),
         )
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from signer.model.host_keys import AttestedHostKeys
 from signer.model.record import AttestedNode
 from signer.model.record_object import CLAIM, approval_line, entry_line
 
@@ -39,7 +40,8 @@ class InvalidControllerKey(ValueError):
 
 
 class KeyUse(enum.Enum):
-    """The uses of subkeys: one for each kind of sealed object, one for challenges, and one for statements. No two uses
+    """The uses of subkeys: one for each kind of sealed object, and one each for challenges, statements and
+    nonces. No two uses
     share a subkey (RFC 5869 section 3.2, "info").
     """
 
@@ -50,6 +52,8 @@ class KeyUse(enum.Enum):
     ROTATION_PAIR = b"node-attestation rotation pair v1"
     """The Secrets with the pairs that a rotation keeps."""
     STATEMENT = b"node-attestation statement v1"
+    SSH_NONCE = b"node-attestation SSH nonce v1"
+    """Nonces of SSH certificates: one journal entry has one."""
     SSH_AUTHORITY = b"node-attestation SSH authority v1"
     """The Secrets of a cluster's SSH authorities."""
 
@@ -209,6 +213,24 @@ def _sealed(record: AttestedNode) -> str:
         str(len(record.builtin_approvals)),
         *map(approval_line, record.builtin_approvals),
         *((CLAIM,) if machine.is_claimed else ()),  # by record.machine_uid
+        *((_sealed_host_keys(record.ssh),) if isinstance(record.ssh, AttestedHostKeys) else ()),
+    )
+
+
+def _sealed_host_keys(ssh: AttestedHostKeys) -> str:
+    """One text, which differs from ``CLAIM``, whatever is in it."""
+    return joined(
+        "ssh",
+        str(ssh.trust_version),
+        _seconds(ssh.attested),
+        str(len(ssh.host_keys)),
+        *(text for one in ssh.host_keys for text in (one.public_key, str(one.serial_number))),
+        str(len(ssh.principals)),
+        *ssh.principals,
+        _seconds(ssh.not_before),
+        _seconds(ssh.not_after),
+        ssh.authority,
+        ssh.nonce_key,
     )
 
 

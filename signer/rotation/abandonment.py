@@ -7,7 +7,18 @@ still uses the third.
 from __future__ import annotations
 
 from signer.rotation.authorities import AuthorityKind, AuthorityReference
-from signer.rotation.facts import Absent, Facts, HeldPair, KubeconfigFacts, NotObserved, SigningFacts, TrustFacts
+from signer.rotation.facts import (
+    Absent,
+    Facts,
+    HeldPair,
+    KubeconfigFacts,
+    NoClientCertificate,
+    NotObserved,
+    SignedByKnown,
+    SignedByUnknown,
+    SigningFacts,
+    TrustFacts,
+)
 from signer.rotation.operations import OperationRejected
 from signer.rotation.proofs import named
 
@@ -51,9 +62,16 @@ def _kubeconfig(stays: AuthorityReference, facts: Facts) -> str:
     only = (stays.digest,)
     if not isinstance(facts.kubeconfig, KubeconfigFacts):
         return "Secret <cluster>-kubeconfig cannot be read"
-    if facts.kubeconfig.authorities != only or facts.kubeconfig.client not in (only, ()):
+    if facts.kubeconfig.authorities != only:
         return "Secret <cluster>-kubeconfig is of another CA than Secret <cluster>-ca holds"
-    return ""
+    match facts.kubeconfig.client:
+        case NoClientCertificate():
+            return ""
+        case SignedByKnown(digest):
+            own = digest == stays.digest
+            return "" if own else "the client certificate of Secret <cluster>-kubeconfig is by the other CA"
+        case SignedByUnknown():
+            return "the client certificate of Secret <cluster>-kubeconfig is not by the CA of Secret <cluster>-ca"
 
 
 def _signing(stays: AuthorityReference, facts: Facts) -> str:
@@ -64,8 +82,10 @@ def _signing(stays: AuthorityReference, facts: Facts) -> str:
 
 
 def _joins(stays: AuthorityReference, facts: Facts) -> str:
-    """What workers join by."""
-    if not isinstance(facts.cluster_info, NotObserved) and facts.cluster_info != (stays.digest,):
+    """What workers join by. Without ConfigMap ``cluster-info``, none joins by that."""
+    if isinstance(facts.cluster_info, NotObserved):
+        return f"ConfigMap kube-public/cluster-info cannot be read: {facts.cluster_info.message}"
+    if not isinstance(facts.cluster_info, Absent) and facts.cluster_info != (stays.digest,):
         return "ConfigMap kube-public/cluster-info does not hold the CA of Secret <cluster>-ca alone"
     others = tuple(sorted(name for name, pins in facts.pins.items() if pins != {stays.public_key_hash}))
     return f"these KubeadmConfigs of MachinePools pin another CA: {named(others)}" if others else ""

@@ -178,7 +178,9 @@ def _progressing(record: RotationRecord, move: Move | None) -> PolicyCondition:
     if record.phase is Phase.COMPLETED:
         return PolicyCondition(kind, True, "Completed", "the new CA signs, and no API server accepts the old one")
     if record.phase is Phase.ROLLED_BACK:
-        return PolicyCondition(kind, True, "RolledBack", "the old CA signs, as before the rotation")
+        return PolicyCondition(
+            kind, True, "RolledBack", "the old CA signs, as before the rotation" + _link_left(record)
+        )
     if record.phase is Phase.ABANDONED:
         message = (
             f"abandoned at step {record.step.value}: Secret <cluster>-ca decides which CA signs, and the rest is yours"
@@ -188,6 +190,14 @@ def _progressing(record: RotationRecord, move: Move | None) -> PolicyCondition:
         met = None if isinstance(move.proof, NotKnown) else False
         return PolicyCondition(kind, met, move.reason, move.proof.message)
     return PolicyCondition(kind, True, record.step.value, f"step {record.step.value}")
+
+
+def _link_left(record: RotationRecord) -> str:
+    """Nothing renews the link after the end, and programs in Java and GnuTLS refuse one that has ended."""
+    ends = record.at(Moment.LINK_ENDS)
+    if isinstance(ends, NotYet):
+        return ""
+    return f"; have the control plane's Machines replaced before {ends:%Y-%m-%d}, when the link that they present ends"
 
 
 def _proof_condition(kind: ConditionType, record: RotationRecord, step: Step, facts: Facts) -> PolicyCondition:

@@ -20,7 +20,7 @@ from signer.rotation.facts import (
     HeldPair,
     KubeconfigFacts,
     Link,
-    NotObserved,
+    SignedByKnown,
     SigningFacts,
     TrustFacts,
 )
@@ -294,7 +294,7 @@ def _published(record: RotationRecord, facts: Facts) -> Iterator[Write]:
     trust = TrustFacts(digests(record, wanted.client), digests(record, wanted.server), wanted.link)
     if facts.trust != trust:
         yield WriteTrust(wanted.client, wanted.server, wanted.link)
-    if not isinstance(facts.cluster_info, NotObserved) and facts.cluster_info != trust.server:
+    if isinstance(facts.cluster_info, tuple) and facts.cluster_info != trust.server:
         yield WriteClusterInfo(wanted.server)
     pins = frozenset(hashes(record, wanted.server))
     for name, pinned in sorted(facts.pins.items()):
@@ -329,7 +329,8 @@ def _kubeconfig(record: RotationRecord, facts: Facts) -> Iterator[Write]:
     if not isinstance(facts.kubeconfig, KubeconfigFacts):
         return
     # A token, or a certificate of another CA, is not ours to issue again.
-    client = digests(record, (wanted.kubeconfig_client,)) if facts.kubeconfig.client else ()
+    (digest,) = digests(record, (wanted.kubeconfig_client,))
+    client = SignedByKnown(digest) if isinstance(facts.kubeconfig.client, SignedByKnown) else facts.kubeconfig.client
     if facts.kubeconfig != KubeconfigFacts(digests(record, wanted.kubeconfig), client):
         yield WriteKubeconfig(wanted.kubeconfig, wanted.kubeconfig_client)
 

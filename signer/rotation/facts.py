@@ -119,12 +119,32 @@ class CanarySigner(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class NoClientCertificate:
+    """The kubeconfig has another credential, such as a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedByKnown:
+    """Its client certificate is by a CA that the controller knows."""
+
+    digest: str
+    """SHA-256 of the CA's certificate."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedByUnknown:
+    """Its client certificate cannot be read, or is by another CA, such as one whose Secret is gone."""
+
+
+KubeconfigClient: TypeAlias = NoClientCertificate | SignedByKnown | SignedByUnknown
+
+
+@dataclass(frozen=True, slots=True)
 class KubeconfigFacts:
     """Secret ``<cluster>-kubeconfig``."""
 
     authorities: Bundle
-    client: Bundle
-    """The CA that signed its client certificate, of the rotation's two; empty for another, or for a token."""
+    client: KubeconfigClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +253,7 @@ class Facts:
     authorities: Mapping[AuthorityKind, AuthorityFacts]
     trust: TrustFacts | Absent | Unusable
     kubeconfig: KubeconfigFacts | Absent | Unusable
-    cluster_info: Bundle | NotObserved
+    cluster_info: Bundle | Absent | NotObserved
     authentication: AuthenticationFacts | NotObserved
     root_ca: RootCAFacts | NotObserved
     servers: ServersFacts | NotObserved

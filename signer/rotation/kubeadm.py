@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from signer.configuration import RotationSettings
 from signer.kube.calls import GetList, Patch
@@ -37,19 +37,6 @@ from signer.rotation.preflight import Examined, Holds, Lacks, Preflight
 from signer.rotation.record import Moment, NotYet, RotationRecord, WorkersRollout
 from signer.rotation.writer import Pinning
 from signer.store.caches import Caches
-
-_WRITTEN: Final[Mapping[Step, Moment]] = MappingProxyType(
-    {
-        Step.SERVERS_TRUST: Moment.TRUST_WRITTEN,
-        Step.NODES_TRUST: Moment.TRUST_WRITTEN,  # later than it was at the step before if the link was renewed
-        Step.PREPARED: Moment.TRUST_WRITTEN,
-        Step.CONTROLLER_MANAGERS_SIGN: Moment.TRUST_WRITTEN,
-        Step.SERVERS_PRESENT: Moment.SWITCHED,
-        Step.DROP_OLD: Moment.TRUST_WRITTEN,
-        Step.NODES_RETURN: Moment.TRUST_WRITTEN,
-    }
-)
-"""By step, when the last object was written that Machines must have read."""
 
 
 class ManagementCalls(GetList, Patch, Protocol):
@@ -114,7 +101,7 @@ class KubeadmObserver:
 
     async def renewal(self, record: RotationRecord) -> RenewalFacts:
         """See ControlPlaneObserver."""
-        written = record.at(_WRITTEN[record.step]) if record.step in _WRITTEN else NotYet()
+        written = record.machines_made_after
         if isinstance(written, NotYet):
             return RENEWED
         try:
@@ -129,7 +116,7 @@ class KubeadmObserver:
         Raises:
             ApiError: the management cluster cannot be asked.
         """
-        written = record.at(_WRITTEN[record.step]) if record.step in _WRITTEN else NotYet()
+        written = record.machines_made_after
         if isinstance(written, NotYet):
             return ""
         try:

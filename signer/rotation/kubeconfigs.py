@@ -6,7 +6,7 @@ Both are changed in place: everything but the CAs and the client certificate sta
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -15,11 +15,21 @@ import yaml
 
 from attestors.net.strict_yaml import YamlRefused, load_strict_yaml
 from signer.authority import CertificateAuthority
+from signer.authority.lenient_certificate import CACertificate
 from signer.authority.reissue import ReissueRefused, reissue
 from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
 from signer.model.fields import mapping_of, text_of
 from signer.rotation.bundles import UnreadableBundle, digest_of, digests_in, is_issued_by, read_bundle
-from signer.rotation.facts import Bundle, KubeconfigFacts, NotObserved, Unusable
+from signer.rotation.facts import (
+    Bundle,
+    KubeconfigClient,
+    KubeconfigFacts,
+    NoClientCertificate,
+    NotObserved,
+    SignedByKnown,
+    SignedByUnknown,
+    Unusable,
+)
 
 _MAXIMUM_BYTES: Final = 256 * 1024
 
@@ -28,8 +38,10 @@ class KubeconfigNotChanged(Exception):
     """The kubeconfig has a form that the rotation does not change; the message says which."""
 
 
-def read_facts(kubeconfig: bytes, *authorities: CertificateAuthority) -> KubeconfigFacts | Unusable:
-    """Which CAs the kubeconfig trusts, and which of ``authorities`` signed its client certificate."""
+def read_facts(kubeconfig: bytes, *authorities: CACertificate) -> KubeconfigFacts | Unusable:
+    """Which CAs the kubeconfig trusts, and which of ``authorities`` signed its client certificate: the first of them,
+    should two have the same key.
+    """
     try:
         connection = parse_kubeconfig(kubeconfig)
     except KubeconfigRefused as error:
@@ -37,15 +49,17 @@ def read_facts(kubeconfig: bytes, *authorities: CertificateAuthority) -> Kubecon
     trusted = digests_in(connection.certificate_authority)
     if isinstance(trusted, UnreadableBundle):
         return Unusable(f"certificate-authority-data: {trusted.message}")
-    client: Bundle = ()
-    if connection.client_certificate is not None:
-        leaf = _first_certificate(connection.client_certificate)
-        client = tuple(
-            digest_of(authority.certificate.der)
-            for authority in authorities
-            if is_issued_by(leaf, authority.certificate)
-        )
-    return KubeconfigFacts(trusted, client)
+    return KubeconfigFacts(trusted, _client(connection.client_certificate, authorities))
+
+
+def _client(certificate: bytes | None, authorities: Iterable[CACertificate]) -> KubeconfigClient:
+    if certificate is None:
+        return NoClientCertificate()
+    leaf = _first_certificate(certificate)
+    for authority in authorities:
+        if is_issued_by(leaf, authority):
+            return SignedByKnown(digest_of(authority.der))
+    return SignedByUnknown()
 
 
 def _first_certificate(pem: bytes) -> bytes:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from signer.authority import CertificateAuthority, CertificateAuthorityUnavailable, load_certificate_authority
-from signer.authority.lenient_certificate import CertificateUnreadable, parse_ca_certificate
+from signer.authority.lenient_certificate import CACertificate, CertificateUnreadable, parse_ca_certificate
 from signer.kube.calls import Get
 from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
@@ -110,7 +110,8 @@ async def read_secrets(
     pairs = {place: read.pair for place, read in kept.items() if isinstance(read.pair, Pair)}
     cluster = _authorities(pairs, now)
     trust, trust_object, node_client = await reader.trust(cluster, await reader.node_client(keys), now)
-    kubeconfig, kubeconfig_object = await reader.kubeconfig(cluster)
+    known = (*_staying(record, current[AuthorityKind.CLUSTER]), *(one.certificate for one in cluster.both))
+    kubeconfig, kubeconfig_object = await reader.kubeconfig(known)
     signing_object = await reader.signing(record)
     return ManagementSecrets(
         authorities=facts,
@@ -126,6 +127,16 @@ async def read_secrets(
         kept=kept,
         node_client=node_client,
     )
+
+
+def _staying(record: RotationRecord, read: ReadSecret) -> tuple[CACertificate, ...]:
+    """The CA of Secret ``<cluster>-ca`` once the rotation is over: the only one that is left when a person has cleared
+    an abandoned rotation. In a rotation, only what can be issued again counts as known.
+    """
+    if not record.phase.is_over or not isinstance(read.pair, Pair):
+        return ()
+    ders = read_bundle(read.pair.certificate)
+    return () if isinstance(ders, UnreadableBundle) else tuple(parse_ca_certificate(der) for der in ders)
 
 
 def _authorities(pairs: Mapping[tuple[AuthorityKind, Role], Pair], now: datetime) -> Authorities:
@@ -197,7 +208,9 @@ class _Reader:
         link = data.get(LINK, b"")
         return TrustFacts(others, server, link_in(link, cluster, now), link_end_in(link)), found, own
 
-    async def kubeconfig(self, cluster: Authorities) -> tuple[KubeconfigFacts | Absent | Unusable, JsonObject]:
+    async def kubeconfig(
+        self, known: tuple[CACertificate, ...]
+    ) -> tuple[KubeconfigFacts | Absent | Unusable, JsonObject]:
         found = await self._get("kubeconfig")
         if not found:
             return Absent(), {}
@@ -205,7 +218,7 @@ class _Reader:
             value = decoded(found).get(KUBECONFIG_KEY, b"")
         except ValueError as error:
             return Unusable(str(error)), found
-        return read_facts(value, *cluster.both), found
+        return read_facts(value, *known), found
 
 
 def _certificates(manifest: JsonObject) -> tuple[bytes, ...]:

@@ -148,7 +148,7 @@ def _next_move(record: RotationRecord, facts: Facts) -> Move:
         if isinstance(proof, Proven):
             if record.step is Step.CONTROLLER_MANAGERS_SIGN:  # the rollout begins, and is none that a switch asked for
                 require_joins(record, facts)
-            return Advance(record.next(facts.now, times={Moment.TRUST_WRITTEN: facts.now}))
+            return Advance(record.next(facts.now, times=_trust_times(record, facts)))
         return Wait(record.step.value, proof)
     if record.step is Step.SIGN_BY_OLD and not isinstance(record.held_at, NotYet):
         lagging = clients_have_returned(record, facts)
@@ -216,13 +216,28 @@ def _trust_time_is_missing(record: RotationRecord) -> bool:
     return isinstance(written, NotYet) or (not isinstance(began, NotYet) and written < began)
 
 
+def _trust_times(record: RotationRecord, facts: Facts) -> dict[Moment, datetime]:
+    """The times to record once everything that is published was seen."""
+    times = {Moment.TRUST_WRITTEN: facts.now}
+    renewed = not _trust_time_is_missing(record) or record.step not in _WRITE_TRUST
+    ends = facts.trust.link_not_after if isinstance(facts.trust, TrustFacts) else Absent()
+    if renewed:
+        times[Moment.LINK_RENEWED] = facts.now
+    if isinstance(ends, datetime) and (renewed or not record.goes_back):
+        times[Moment.LINK_ENDS] = ends
+    return times
+
+
 def _link_was_renewed(record: RotationRecord, facts: Facts) -> bool:
-    """Whether the link certificate that joining Machines need is younger than the recorded time of the trust.
+    """Whether the published link certificate is younger than the recorded time of the trust.
 
     API servers have the link of the time at which their Machines were made, so that time is recorded again, and every
-    older Machine is replaced. Otherwise the rotation could not be completed once the earlier link has ended.
+    older Machine is replaced. Otherwise they would present a link that has ended: programs that know both CAs refuse
+    such a chain, and the rotation could not be completed.
     """
-    if record.goes_back or published(record).link is not Link.OLD_WITH_NEW or not isinstance(facts.trust, TrustFacts):
+    if record.step in (Step.SIGN_BY_OLD, Step.RESTORE_OLD) and isinstance(record.held_at, NotYet):
+        return False  # these steps write the link that Machines get if they are replaced on the way back
+    if published(record).link is Link.NONE or not isinstance(facts.trust, TrustFacts):
         return False
     ends, written = facts.trust.link_not_after, record.at(Moment.TRUST_WRITTEN)
     return isinstance(ends, datetime) and isinstance(written, datetime) and ends - LINK_LIFETIME > written

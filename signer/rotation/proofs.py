@@ -123,7 +123,7 @@ def trust_is_published(record: RotationRecord, facts: Facts) -> Proof:
     """
     if record.goes_back and any(isinstance(authority.new, NotMade) for authority in record.authorities):
         return _PROVEN  # nothing was published
-    if isinstance(facts.cluster_info, NotObserved):
+    if isinstance(facts.cluster_info, NotObserved):  # if there is none, nothing joins by it
         return NotKnown(f"ConfigMap kube-public/cluster-info of the workload cluster: {facts.cluster_info.message}")
     if not isinstance(facts.trust, TrustFacts):
         return NotProven("the Secret with the CAs that are trusted is not written yet")
@@ -189,8 +189,10 @@ def service_account_key_is_published(record: RotationRecord, facts: Facts) -> Pr
 
 
 def _renewed(record: RotationRecord, facts: Facts) -> Proof:
-    """etcd's members, and API servers for etcd and for service accounts, read what they trust at their start alone."""
-    return _PROVEN if len(record.authorities) == 1 else _machines_are_new(facts)
+    """etcd's members, and API servers for etcd and for service accounts, read what they trust at their start alone. All
+    API servers have the link certificate of the time at which their Machines were made.
+    """
+    return _machines_are_new(facts) if len(record.authorities) > 1 or record.link_was_renewed else _PROVEN
 
 
 def _machines_are_new(facts: Facts) -> Proof:
@@ -470,7 +472,7 @@ def nodes_have_returned(record: RotationRecord, facts: Facts) -> Proof:
         return _PROVEN
     new, skips = made.public_key_hash, record.skips(Gate.UNREACHABLE_NODES)
     return all_of(
-        _machines_are_new(facts) if signed_by_new(record) else _PROVEN,
+        _machines_are_new(facts) if signed_by_new(record) or record.link_was_renewed else _PROVEN,
         _lagging(
             (node.node for node in facts.nodes if new in (node.client, node.serving) and not skips),
             "nodes whose newest certificate is by the new CA: {}; they renew with their next request",

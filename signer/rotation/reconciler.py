@@ -66,7 +66,7 @@ from signer.rotation.plan import (
     started,
 )
 from signer.rotation.proofs import NotKnown, signed_by_new
-from signer.rotation.record import RotationRecord
+from signer.rotation.record import NotYet, RotationRecord
 from signer.rotation.rotations import Known, RotationChanged, Rotations, Unverified, Verified
 from signer.rotation.secrets import read_secret
 from signer.rotation.statements import NotPublished, SequenceTooLow, TrustFacts, publish_statement
@@ -503,12 +503,14 @@ class RotationReconciler:
 
 
 def _servers_must_change(record: RotationRecord, facts: Facts) -> bool:
-    """Whether the step waits for API servers that take files. On the way back, only those that present the new CA, and
-    kube-controller-managers that sign with it.
+    """Whether the step waits for API servers that take files. On the way back, only those that present the new CA, or a
+    link certificate that ends, and kube-controller-managers that sign with the new CA.
     """
-    if facts.paused or record.step not in SERVER_STEPS:
+    if facts.paused:
         return False
-    if record.step is not Step.NODES_RETURN or signed_by_new(record):
+    if record.step not in SERVER_STEPS:  # a link was renewed while the overlap, or a person, is waited for
+        return not isinstance(record.machines_made_after, NotYet) and bool(facts.renewal.lagging)
+    if record.step is not Step.NODES_RETURN or signed_by_new(record) or record.link_was_renewed:
         return True
     seen = facts.servers.seen if isinstance(facts.servers, ServersFacts) else ()
     return any(one.presents in (Presented.NEW, Presented.NEW_LINKED) for one in seen)

@@ -72,6 +72,10 @@ class Moment(enum.Enum):
     """When Secret ``<cluster>-ca`` held the new CA."""
     CONTROLLER_MANAGERS = "controllerManagersTime"
     """When step ``ControllerManagersSign`` began: Machines that are younger may sign with the new CA."""
+    LINK_RENEWED = "linkRenewedTime"
+    """When the link certificate was last replaced, before its end. Older Machines present the one before."""
+    LINK_ENDS = "linkNotAfter"
+    """When the link certificate ends that API servers were given last. They present it until they are replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,19 @@ class SkippedGate:
 
     gate: Gate
     at: datetime
+
+
+_MACHINES_MADE_AFTER: Final[Mapping[Step, Moment]] = MappingProxyType(
+    {
+        Step.SERVERS_TRUST: Moment.TRUST_WRITTEN,
+        Step.NODES_TRUST: Moment.TRUST_WRITTEN,  # later than it was at the step before if the link was renewed
+        Step.PREPARED: Moment.TRUST_WRITTEN,
+        Step.CONTROLLER_MANAGERS_SIGN: Moment.TRUST_WRITTEN,
+        Step.SERVERS_PRESENT: Moment.SWITCHED,
+        Step.DROP_OLD: Moment.TRUST_WRITTEN,
+        Step.NODES_RETURN: Moment.TRUST_WRITTEN,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +151,23 @@ class RotationRecord:
         """Whether ``wait`` has passed since that moment; false while the moment has not come."""
         since = self.at(moment)
         return not isinstance(since, NotYet) and now - since >= wait
+
+    @property
+    def link_was_renewed(self) -> bool:
+        """Whether older Machines may present a link certificate that ends before the published one."""
+        return not isinstance(self.at(Moment.LINK_RENEWED), NotYet)
+
+    @property
+    def machines_made_after(self) -> datetime | NotYet:
+        """When the last object was written that Machines of the control plane must have read by the present step;
+        NotYet if it does not matter when they were made.
+        """
+        needed = self.at(_MACHINES_MADE_AFTER[self.step]) if self.step in _MACHINES_MADE_AFTER else NotYet()
+        renewed, switched = self.at(Moment.LINK_RENEWED), self.at(Moment.SWITCHED)
+        completes = self.step in (Step.SERVERS_PRESENT, Step.SIGN_SERVING) or isinstance(self.held_at, Step)
+        if not completes or isinstance(renewed, NotYet) or isinstance(switched, NotYet) or renewed <= switched:
+            return needed
+        return renewed
 
     def skips(self, gate: Gate) -> bool:
         """Whether an operator skipped the gate in this rotation."""

@@ -18,7 +18,7 @@ from signer.kube.resources import CERTIFICATE_AUTHORITY_ROTATIONS
 from signer.model.authority_suffixes import (
     ExpectedSecret,
     FormerAuthorities,
-    NotRotated,
+    NoRecord,
     RotatingAuthorities,
     RotationOfAuthorities,
 )
@@ -174,7 +174,7 @@ class Rotations:
         if isinstance(known, Verified):
             return authorities_of(known.record)
         named = self._lineage.get((key.namespace, key.name))
-        return NotRotated() if named is None else FormerAuthorities(named)
+        return NoRecord() if named is None else FormerAuthorities(named)
 
     async def require_newest(self, known: Verified) -> None:
         """The API server has no other version of the record now.

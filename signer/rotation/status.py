@@ -14,7 +14,7 @@ from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
 from signer.rotation.phases import GEPPhase, RollbackAvailable, SigningPairs, gep_phase
 from signer.rotation.plan import rollback_possible
 from signer.rotation.progress import complete_before, lagging_nodes, link_end, pending_rollouts
-from signer.rotation.record import Moment, RotationRecord
+from signer.rotation.record import Moment, NotYet, RotationRecord
 
 MOST_LAGGING: Final = 10
 MOST_SERVERS: Final = 16
@@ -23,6 +23,7 @@ _TIMES: Final = (
     ("lastInitiationFinishedTime", Moment.PREPARED),
     ("lastCompletionTriggeredTime", Moment.COMPLETION_TRIGGERED),
     ("lastCompletionTime", Moment.FINISHED),
+    ("linkNotAfter", Moment.LINK_ENDS),
 )
 
 
@@ -63,8 +64,16 @@ def rotation_status(record: RotationRecord, facts: Facts | None) -> dict[str, An
 def _deadlines(record: RotationRecord, facts: Facts) -> dict[str, str]:
     if record.phase.is_over:
         return {}
-    times = {"linkNotAfter": link_end(facts), "completeBefore": complete_before(record, facts)}
+    times = {"linkNotAfter": _link_end(record, facts), "completeBefore": complete_before(record, facts)}
     return {name: format_time(at) for name, at in times.items() if isinstance(at, datetime)}
+
+
+def _link_end(record: RotationRecord, facts: Facts) -> datetime | NotObserved:
+    """By the record: API servers present their link until they are replaced, and Secret ``<cluster>-trust`` may have
+    none by then.
+    """
+    recorded = record.at(Moment.LINK_ENDS)
+    return link_end(facts) if isinstance(recorded, NotYet) else recorded
 
 
 def _authority(reference: AuthorityReference) -> dict[str, str]:

@@ -283,6 +283,7 @@ _TIMES: Final = {
     "lastInitiationFinishedTime": Moment.PREPARED,
     "lastCompletionTriggeredTime": Moment.COMPLETION_TRIGGERED,
     "lastCompletionTime": Moment.FINISHED,
+    "linkNotAfter": Moment.LINK_ENDS,
 }
 
 

@@ -15,7 +15,7 @@ from signer.kube.resources import CONFIG_MAPS
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
 from signer.rotation.bundles import UnreadableBundle, bundle_of, digest_of, digests_in, read_bundle
-from signer.rotation.facts import AuthenticationFacts, Bundle, NotObserved, RootCAFacts
+from signer.rotation.facts import Absent, AuthenticationFacts, Bundle, NotObserved, RootCAFacts
 from signer.rotation.kubeconfigs import cluster_info_authorities
 
 CLUSTER_INFO: Final = CONFIG_MAPS.object("cluster-info", "kube-public")
@@ -31,7 +31,7 @@ _MAXIMUM_BYTES: Final = 64 * 1024 * 1024
 class WorkloadFacts:
     """What was read in one pass, and the objects that are to be written at exactly this version."""
 
-    cluster_info: Bundle | NotObserved
+    cluster_info: Bundle | Absent | NotObserved
     authentication: AuthenticationFacts | NotObserved
     root_ca: RootCAFacts | NotObserved
     cluster_info_object: JsonObject = field(default_factory=dict, repr=False)
@@ -60,9 +60,11 @@ def unreachable(message: str) -> WorkloadFacts:
     return WorkloadFacts(nothing, nothing, nothing)
 
 
-async def _cluster_info(client: GetList) -> tuple[Bundle | NotObserved, JsonObject]:
+async def _cluster_info(client: GetList) -> tuple[Bundle | Absent | NotObserved, JsonObject]:
     try:
         found = await client.get(CLUSTER_INFO)
+    except NotFound:
+        return Absent(), {}  # by choice: workers join by other means than kubeadm's tokens
     except ApiError as error:
         return NotObserved(printable(str(error))), {}
     return cluster_info_authorities(found), found

@@ -36,6 +36,10 @@ class Reason(StrEnum):
     """The policy names the key of one of the two authorities as a break-glass key. A certificate by it would open every
     node, whatever principals it has.
     """
+    MASTER_SECRET_UNUSABLE = "MasterSecretUnusable"  # noqa: S105 - a reason
+    """The Secret that the policy names as ``masterSecretRef`` does not exist, or holds no master secret. Going on
+    without it would take the break-glass authority from the nodes.
+    """
     NOT_KNOWN = "NotKnown"
     """The Secrets or the controller key could not be read, or no pass has been made."""
 

@@ -18,8 +18,9 @@ from signer.authority.ssh.secret import AuthorityPurpose
 from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time
 from signer.model.seal import Generation, joined
-from signer.model.ssh_access import BreakGlassKey, NoRotationPeriod, SSHSettings
+from signer.model.ssh_access import NO_MASTER_SECRET, NoMasterSecret, NoRotationPeriod, SSHSettings
 from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason
+from signer.ssh.master_secret import DerivedKeys, NotDerived
 from signer.ssh.secrets import Absent, HeldAuthority, ReadAuthority, RecordedTrust, Unusable, secret_name
 
 
@@ -33,6 +34,7 @@ class AuthorityFacts:
     """What the policy asks for, or why policy, operator or Cluster rule it out."""
     user: ReadAuthority
     host: ReadAuthority
+    derived: DerivedKeys | NotDerived | NoMasterSecret = NO_MASTER_SECRET
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +92,34 @@ def next_move(facts: AuthorityFacts) -> Move:
     for held in (host, user):
         if held.sealed_with is Generation.PREVIOUS:
             return SealAuthority(held)
+    if isinstance(facts.derived, NotDerived):
+        return NotAvailable(Reason.MASTER_SECRET_UNUSABLE, facts.derived.message)
+    break_glass = _break_glass(facts.wanted, facts.derived)
     own = {host.authority.public_key, user.authority.public_key}
-    for position, key in enumerate(facts.wanted.break_glass_keys):
-        if key.public_key in own:
+    for where, key in break_glass.items():
+        if key in own:
             return NotAvailable(
                 Reason.BREAK_GLASS_KEY_IS_AUTHORITY,
-                f"spec.ssh.breakGlass.publicKeys[{position}] is the key of one of the cluster's own authorities "
-                f"({key.public_key.fingerprint}), whose certificates would then open every node: remove it",
+                f"{where} is the key of one of the cluster's own authorities "
+                f"({key.fingerprint}), whose certificates would then open every node: remove it",
             )
-    return _with_trust(facts.now, facts.wanted.break_glass_keys, user, host)
+    return _with_trust(facts.now, tuple(dict.fromkeys(break_glass.values())), user, host)
+
+
+def _break_glass(wanted: SSHSettings, derived: DerivedKeys | NoMasterSecret) -> dict[str, PublicKey]:
+    """The break-glass keys, by the field that each comes from."""
+    stated = {
+        f"spec.ssh.breakGlass.publicKeys[{position}]": key.public_key
+        for position, key in enumerate(wanted.break_glass_keys)
+    }
+    made = derived.public_keys if isinstance(derived, DerivedKeys) else {}
+    return stated | {f"generation {number} of spec.ssh.masterSecretRef": key for number, key in made.items()}
 
 
 def _with_trust(
-    now: datetime, break_glass: tuple[BreakGlassKey, ...], user: HeldAuthority, host: HeldAuthority
+    now: datetime, break_glass: tuple[PublicKey, ...], user: HeldAuthority, host: HeldAuthority
 ) -> RecordTrust | Offer:
-    digest = trust_digest(
-        user.authority.public_key, host.authority.public_key, tuple(key.public_key for key in break_glass)
-    )
+    digest = trust_digest(user.authority.public_key, host.authority.public_key, break_glass)
     if not isinstance(user.trust, RecordedTrust):
         return RecordTrust(user, RecordedTrust(int(now.timestamp()), digest))
     if user.trust.digest != digest:
@@ -114,7 +127,7 @@ def _with_trust(
     assert isinstance(user.authority, UserAuthority)
     assert isinstance(host.authority, HostAuthority)
     trust = Trust(
-        (user.authority.public_key, *(key.public_key for key in break_glass)),
+        (user.authority.public_key, *break_glass),
         (host.authority.public_key,),
         user.trust.version,
     )

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from signer.authority.ssh.private_key import new_private_key
 from signer.authority.ssh.secret import AuthorityPurpose
-from signer.configuration import SSHPermission
+from signer.configuration import MasterSecrets, SSHPermission
 from signer.kube.backoff import Backoff
 from signer.kube.calls import Create, Get, Replace
 from signer.kube.client import JsonObject
@@ -26,8 +26,9 @@ from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
 from signer.model.policy import Policy
-from signer.model.ssh_access import NoRotationPeriod, SSHOff, SSHSettings
+from signer.model.ssh_access import MasterSecretReference, NoMasterSecret, NoRotationPeriod, SSHOff, SSHSettings
 from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason, SSHAuthorities
+from signer.ssh.master_secret import DerivedKeys, NotDerived, derived_keys
 from signer.ssh.plan import (
     AuthorityFacts,
     MakeAuthority,
@@ -180,7 +181,8 @@ class SSHReconciler:
         if isinstance(host, Absent) and isinstance(user, Absent) and isinstance(self._settings(), SSHOff):
             self._last = _NothingToShow()
             return IDLE_SECONDS
-        facts = AuthorityFacts(self._key, self._now(), wanted, user=user, host=host)
+        derived = await self._derive(wanted)
+        facts = AuthorityFacts(self._key, self._now(), wanted, user=user, host=host, derived=derived)
         return await self._make(next_move(facts), cluster)
 
     async def _make(self, move: Move, cluster: ClusterView) -> float:
@@ -222,6 +224,14 @@ class SSHReconciler:
                 f"this controller allows SSH to no policy in namespace {self._key.namespace}: its configuration file "
                 "says where, in ssh.namespaces",
             )
+        named = isinstance(settings.master_secret, MasterSecretReference)
+        if named and self._permission.master_secrets is not MasterSecrets.ALLOWED:
+            return NotAvailable(
+                Reason.NOT_ALLOWED,
+                "this controller allows no policy to name a master secret, which puts a root credential online: its "
+                "configuration file says so in ssh.masterSecrets; name the authority's public key in "
+                "spec.ssh.breakGlass.publicKeys instead",
+            )
         if cluster.paused:
             return NotAvailable(Reason.PAUSED, "the Cluster is paused, so it may be moving")
         return settings
@@ -234,6 +244,17 @@ class SSHReconciler:
         except NotFound:
             return Absent()
         return read_authority(purpose, self._key, found, self._caches.authentic.keys())
+
+    async def _derive(self, wanted: SSHSettings | NotAvailable) -> DerivedKeys | NotDerived | NoMasterSecret:
+        """The public keys of the policy's master secret. Nothing else of it is kept."""
+        if isinstance(wanted, NotAvailable) or isinstance(wanted.master_secret, NoMasterSecret):
+            return NoMasterSecret()
+        reference = wanted.master_secret
+        try:
+            found = await self._management.get(SECRETS.object(reference.name, self._key.namespace))
+        except NotFound:
+            found = {}
+        return derived_keys(found, reference)
 
     def _path(self, purpose: AuthorityPurpose) -> str:
         return SECRETS.object(secret_name(self._key, purpose), self._key.namespace)

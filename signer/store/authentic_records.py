@@ -22,6 +22,7 @@ import msgspec
 from signer.authority.statement_signing import StatementKeys
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
+from signer.model.host_keys import AttestedHostKeys
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey, is_known
 from signer.model.record_object import InvalidRecord, parse_record
@@ -173,6 +174,8 @@ class AuthenticRecords:
         self._unverified_by_identity: dict[tuple[str, str], set[ObjectKey]] = {}
         self._by_machine: dict[MachineKey, dict[ObjectKey, AttestedNode]] = {}
         self._by_identity: dict[tuple[str, str], dict[ObjectKey, AttestedNode]] = {}
+        self._by_host_key: dict[str, dict[ObjectKey, AttestedNode]] = {}
+        """By the public key of sshd."""
         self._claiming: dict[str, dict[ObjectKey, AttestedNode]] = {}
         """By claimed provider ID."""
         self._claims_by: dict[str, dict[ObjectKey, AttestedNode]] = {}
@@ -321,6 +324,15 @@ class AuthenticRecords:
         self.require_keys()
         return tuple(self._by_machine.get(machine, {}).values())
 
+    def with_host_key(self, public_key: str) -> tuple[AttestedNode, ...]:
+        """The authentic records of any namespace whose node has that host key, ``type base64``.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        self.require_keys()
+        return tuple(self._by_host_key.get(public_key, {}).values())
+
     def claiming(self, provider_id: str) -> tuple[AttestedNode, ...]:
         """The authentic records of any namespace that claim that provider ID for a Machine that did not show it.
 
@@ -433,6 +445,8 @@ class AuthenticRecords:
         if before is not None:
             _drop(self._by_machine, before.machine, key)
             _drop(self._by_identity, _identity_key(before.identity), key)
+            for host_key in _host_keys_of(before):
+                _drop(self._by_host_key, host_key, key)
             if before.machine.is_claimed:
                 _drop(self._claiming, before.machine.provider_id, key)
                 _drop(self._claims_by, before.machine.claimed_by, key)
@@ -441,6 +455,8 @@ class AuthenticRecords:
             self._authentic[key] = record
             self._by_machine.setdefault(record.machine, {})[key] = record
             self._by_identity.setdefault(_identity_key(record.identity), {})[key] = record
+            for host_key in _host_keys_of(record):
+                self._by_host_key.setdefault(host_key, {})[key] = record
             if record.machine.is_claimed:
                 self._claiming.setdefault(record.machine.provider_id, {})[key] = record
                 self._claims_by.setdefault(record.machine.claimed_by, {})[key] = record
@@ -453,6 +469,11 @@ def _not_verified(namespace: str, name: str) -> Deferred:
         f"AttestedNode {namespace}/{name} was sealed with a key that was not read yet",
         _KEY_RETRY,
     )
+
+
+def _host_keys_of(record: AttestedNode) -> frozenset[str]:
+    ssh = record.ssh
+    return frozenset(one.public_key for one in ssh.host_keys) if isinstance(ssh, AttestedHostKeys) else frozenset()
 
 
 def _identity_key(identity: AttestedIdentity) -> tuple[str, str]:

@@ -28,25 +28,25 @@ from tests.support.closing import ClosedAtTheEnd
 from tests.support.processes import ProgramFailed, Programs
 
 PROGRAMS: Final = "/usr/local/bin"
-_HOST_FILES: Final = ("etc/os-release", "etc/passwd", "etc/group")
+HOST_FILES: Final = ("etc/os-release", "etc/passwd", "etc/group")
 _SCRIPT_SECONDS: Final = 180.0
 _READY: Final = "run/ready"
 STATIC_PODS: Final = "static-pods.service"
 """Once started, it runs the programs of the manifests that kubeadm writes, because containers do not run here."""
 _STAND_INS: Final = {"static-pods": "static_pods"}
 _SYSTEMD: Final = "/lib/systemd/systemd"
-_TARGET: Final = "machine.target"
+TARGET: Final = "machine.target"
 _UNITS: Final = {
     # kubeadm's packages enable the kubelet. Until the machine joins, it starts and exits without its configuration.
-    _TARGET: "[Unit]\nRequires=systemd-journald.socket\nAfter=systemd-journald.socket\n"
+    TARGET: "[Unit]\nRequires=systemd-journald.socket\nAfter=systemd-journald.socket\n"
     f"Wants=ready.service kubelet.service {STATIC_PODS}\n",
     "ready.service": f"[Service]\nType=oneshot\nExecStart=/bin/touch /{_READY}\n",
     # The distribution's units of these targets would change the host, which shares the kernel.
     **{f"{name}.target": f"[Unit]\nDescription={name}\n" for name in ("sysinit", "basic", "network-online")},
     STATIC_PODS: f"[Service]\nExecStart={PROGRAMS}/static-pods\n",
 }
-_MANAGER: Final = "[Manager]\nDefaultEnvironment=PYTHONDONTWRITEBYTECODE=1\n"
-_INTERPRETER: Final = "[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={paths}\n"
+MANAGER: Final = "[Manager]\nDefaultEnvironment=PYTHONDONTWRITEBYTECODE=1\n"
+INTERPRETER: Final = "[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={paths}\n"
 """Makes a checkout in a home folder or in ``/tmp`` visible. An image has its programs elsewhere."""
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "kmsg")
 _TUNABLES: Final = (
@@ -162,19 +162,20 @@ def switch_on(
     paths = " ".join(sorted({str(ROOT), sys.prefix, sys.base_prefix}))
     drop_in = root / UNIT_FOLDER / "kubelet-authenticator.service.d/90-interpreter.conf"
     drop_in.parent.mkdir()
-    drop_in.write_text(_INTERPRETER.format(paths=paths), encoding="utf-8")
-    (root / "etc/systemd/system.conf").write_text(_MANAGER, encoding="utf-8")
-    for file in _HOST_FILES:
+    drop_in.write_text(INTERPRETER.format(paths=paths), encoding="utf-8")
+    (root / "etc/systemd/system.conf").write_text(MANAGER, encoding="utf-8")
+    for file in HOST_FILES:
         shutil.copy(f"/{file}", root / file)
     (root / "etc/machine-id").write_text(f"{secrets.token_hex(16)}\n", encoding="utf-8")
     (root / "etc/hosts").write_text(f"127.0.0.1 localhost {name}\n", encoding="utf-8")
     (root / "etc/resolv.conf").touch()
-    power = Power(root, "\n".join([*_setting_up(root, binaries, folders), *_handing_over(root, name)]))
+    power = Power(root, "\n".join([*setting_up(root, binaries, folders), *handing_over(root, name)]))
     power.on()
     return RunningMachine(root, power)
 
 
-def _setting_up(root: Path, binaries: Mapping[str, Path], folders: Mapping[str, Path]) -> Iterable[str]:
+def setting_up(root: Path, binaries: Mapping[str, Path], folders: Mapping[str, Path]) -> Iterable[str]:
+    """Commands that mount what the machine needs."""
     quoted = shlex.quote(str(root))
     # The kubelet looks up the mount of its folder.
     yield f"mount --bind {quoted} {quoted}"
@@ -192,7 +193,7 @@ def _setting_up(root: Path, binaries: Mapping[str, Path], folders: Mapping[str, 
         yield f"mount --bind {shlex.quote(str(binary))} {quoted}{PROGRAMS}/{name}"
 
 
-def _handing_over(root: Path, name: str) -> Iterable[str]:
+def handing_over(root: Path, name: str) -> Iterable[str]:
     """The shell executes systemd, in the machine's own control group."""
     yield "mount -t tmpfs -o mode=755 devices dev"
     for device in _DEVICES:
@@ -209,7 +210,7 @@ def _handing_over(root: Path, name: str) -> Iterable[str]:
         "mount -t cgroup2 cgroup2 sys/fs/cgroup",
         "pivot_root . run/old",
         "umount -l /run/old",
-        f"exec env -i container=scratch-root {_SYSTEMD} --unit={_TARGET} --log-target=journal --show-status=0",
+        f"exec env -i container=scratch-root {_SYSTEMD} --unit={TARGET} --log-target=journal --show-status=0",
     ]
     yield f"exec unshare --cgroup /bin/sh -ec {shlex.quote(chr(10).join(inside))}"
 

@@ -391,7 +391,7 @@ class TestDeployment:
         assert read_configuration_file(file).authorities == AllowedAuthorities()
         assert read_configuration_file(file).rotation_waits == Waits(overlap=timedelta(hours=2))
         assert read_configuration_file(file).node_client_namespaces == {"team-a"}
-        assert read_configuration_file(file).ssh_namespaces == {"team-a"}
+        assert read_configuration_file(file).ssh.namespaces == {"team-a"}
 
     def test_another_configuration_makes_other_pods(self) -> None:
         def checksum(values: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 import yaml
 
+from signer.configuration import MasterSecrets, SSHPermission
 from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES
 from signer.crds import custom_resource_definitions
 from signer.model import ssh_access
@@ -53,6 +54,8 @@ def test_each_field_is_named() -> None:
 def test_figures() -> None:
     assert timedelta(hours=720) == ssh_access.DEFAULT_HOST_CERTIFICATE_DURATION
     assert ssh_access.MAXIMUM_BREAK_GLASS_KEYS == 8
+    assert ssh_access.MasterSecretReference("m").generations == (0,)
+    assert MasterSecrets.NOT_ALLOWED is SSHPermission().master_secrets
     assert timedelta(hours=24) == ssh_access.MINIMUM_ROTATION_PERIOD
     assert timedelta(hours=87840) == ssh_access.MAXIMUM_ROTATION_PERIOD
     assert all(one in TEXT for one in ("`720h`", "at most 8", "from 24h to 87840h"))

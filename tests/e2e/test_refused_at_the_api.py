@@ -83,6 +83,11 @@ SSH_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QER
 SSH_SECURITY_KEY: Final = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAAB"
 
 
+def revoking(what: str, *entries: object) -> str:
+    """A policy with these revocations."""
+    return policy(ssh={"revoked": {what: list(entries)}})
+
+
 WRONG: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mode": (policy(mode="enforce"), ("spec.mode", '"Observe"', '"Enforce"')),
     "node-client authority": (
@@ -104,6 +109,17 @@ WRONG: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "nine break-glass keys": (
         policy(ssh={"breakGlass": {"publicKeys": [{"key": f"{SSH_KEY[:-1]}{end}"} for end in "ABCDEFGHI"]}}),
         ("spec.ssh.breakGlass.publicKeys", "8"),
+    ),
+    "a serial number 0 to revoke": (revoking("serials", "0"), ("spec.ssh.revoked.serials", "should match")),
+    "a serial number of 20 digits": (revoking("serials", "1" * 20), ("spec.ssh.revoked.serials", "19")),
+    "a serial number that is none": (revoking("serials", 7), ("spec.ssh.revoked.serials", "string")),
+    "a key id with a space": (revoking("keyIDs", "a b"), ("spec.ssh.revoked.keyIDs", "should match")),
+    "a key id of 1025 characters": (revoking("keyIDs", "a" * 1025), ("spec.ssh.revoked.keyIDs", "1024")),
+    "a key id twice": (revoking("keyIDs", "a", "a"), ("spec.ssh.revoked.keyIDs[1]", "Duplicate")),
+    "1001 key ids": (revoking("keyIDs", *map(str, range(1001))), ("spec.ssh.revoked.keyIDs", "1000")),
+    "a revoked key with a comment": (
+        revoking("publicKeys", f"{SSH_KEY} root"),
+        ("spec.ssh.revoked.publicKeys", "should match"),
     ),
     "no attestor": (policy(authorizedAttestors=[]), ("spec.authorizedAttestors", "at least 1")),
     "attestors missing": (manifest("NodeAttestationPolicy", "wrong", {}), ("authorizedAttestors", "spec", "required")),
@@ -399,6 +415,7 @@ RIGHT_BY_RULE: Final = {
         ssh={
             "hostCertificateDuration": "8784h",
             "breakGlass": {"publicKeys": [{"key": SSH_KEY, "comment": "in the safe"}, {"key": SSH_SECURITY_KEY}]},
+            "revoked": {"keyIDs": ["ssh-sign/a@b"], "serials": ["9" * 19], "publicKeys": [SSH_KEY, SSH_SECURITY_KEY]},
             "rotationPeriod": "2160h",
         }
     ),

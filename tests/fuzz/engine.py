@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-PACKAGES: Final = ("attestors", "signer", "authenticator")
+PACKAGES: Final = ("attestors", "signer", "authenticator", "node_access")
 _TABLE: Final = "tests.fuzz.table"
 _INPUT_SECONDS: Final = 10
 """One input that takes longer is a finding."""

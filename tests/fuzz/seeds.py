@@ -34,7 +34,7 @@ from attestors.wire.ssh.options import Extension, VerifyRequired
 from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.ssh.sshsig import Namespace, sign_message
 from attestors.wire.ssh_host_keys import HostKeysClaim
-from attestors.wire.statement import PinnedController
+from attestors.wire.statement import ClientRenewal, PinnedController
 from authenticator.model.attempt import Attempt, encode_attempt
 from authenticator.model.ssh_state import SSHRejection, SSHState, encode_ssh_state
 from authenticator.model.trust_state import Change, FormerFile, Rejection, TrustState, encode_pin, encode_state
@@ -101,6 +101,8 @@ def _of_requests() -> Iterator[Seed]:
     old, new = authority("old"), authority("new")
     yield "statement", "trust", statement.encode(signed(trust_of(new, old, nodes=("node-1", "node-2")), old, new))
     yield "statement", "keys", statement.encode(signed(controller("d", "c").public, old, keys=controller("d", "c")))
+    renewal = ClientRenewal("0a" * 20, 1_800_000_000, 60)
+    yield "statement", "renewal", statement.encode(signed(renewal, old, keys=controller("d", "c")))
     keys = [private_key(kind) for kind in ("ed25519", "nistp384")]
     claims = tuple(ssh_host_keys.claim_with(key, b"any key") for key in keys)
     yield "ssh-host-keys", "two", ssh_host_keys.encode(HostKeysClaim(2**62, claims))

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 ROOT: Final = Path(__file__).parents[2]
 HARNESS: Final = ROOT / "signer/testing"
 PRODUCT: Final = "capi-node-attestation"
-PACKAGES: Final = ("signer", "attestors", "authenticator")
+PACKAGES: Final = ("signer", "attestors", "authenticator", "node_access")
 ATTESTORS_TEST: Final = """
 import signer
 import signer.testing

@@ -9,13 +9,14 @@ from signer.kube.client import JsonObject
 from signer.kube.resources import CLUSTERS_V1BETA2, CUSTOM_RESOURCE_DEFINITIONS, Resource
 from signer.testing.world import WorldCluster
 
+_ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 INFRASTRUCTURE: Final = Resource("infrastructure.cluster.x-k8s.io", "v1beta2", "tests", namespaced=True)
 
 
 def _definition(*fields: str) -> JsonObject:
     """The CustomResourceDefinition of InfraClusters and InfraMachines, with these status fields."""
     status = {"type": "object", "properties": {field: {"type": "string"} for field in ("phase", *fields)}}
-    schema = {"openAPIV3Schema": {"type": "object", "properties": {"status": status}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": _ANYTHING, "status": status}}}
     version = {"name": "v1beta2", "served": True, "storage": True, "subresources": {"status": {}}, "schema": schema}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

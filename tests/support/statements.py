@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from attestors.wire import pem
+from attestors.wire.ssh.krl import CertificateRevocations, RevocationList, encode_revocation_list
 from attestors.wire.statement import (
     ClusterIdentity,
     ClusterTrust,
+    NodeAccessTrust,
     Payload,
     SignedStatement,
     Statement,
@@ -20,6 +22,7 @@ from signer.authority import CertificateAuthority, load_certificate_authority
 from signer.authority.statement_signing import StatementKeys, sign_statement
 from signer.model.seal import ControllerKeys, KeyUse
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
+from tests.support import node_access
 
 NOW: Final = int(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp())
 IDENTITY: Final = ClusterIdentity("fleet", "prod", "5f1c1f7a-0000-4000-8000-000000000001")
@@ -55,6 +58,12 @@ def controller(current: str = "c", previous: str = "") -> StatementKeys:
 def trust_of(*authorities: CertificateAuthority, nodes: Sequence[str] = (), turn_seconds: int = 120) -> ClusterTrust:
     """A payload with those CAs; each node has a turn of its own."""
     return ClusterTrust(ROTATION, bundle_of(*authorities), tuple((node_digest(node),) for node in nodes), turn_seconds)
+
+
+def bundle(sequence: int = 1, *revoked: CertificateRevocations, version: int = 7) -> NodeAccessTrust:
+    """A trust bundle's content under that sequence."""
+    revocations = RevocationList(sequence, sequence, certificates=revoked)
+    return NodeAccessTrust(node_access.trust(version=version), encode_revocation_list(revocations))
 
 
 def signed(

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("signer", "attestors", "authenticator")
+PACKAGES: Final = ("signer", "attestors", "authenticator", "node_access")
 BROAD: Final = frozenset({"Exception", "BaseException"})
 MOST_BROAD: Final = 4
 """In 10,000 lines."""

@@ -39,7 +39,10 @@ def test_contracts_hold() -> None:
 @pytest.mark.parametrize(
     ("layers", "reversed_layers"),
     [
-        ("    signer | authenticator\n    attestors\n", "    attestors\n    signer | authenticator\n"),
+        (
+            "    signer | authenticator | node_access\n    attestors\n",
+            "    attestors\n    signer | authenticator | node_access\n",
+        ),
         ("    testing\n    entry\n", "    entry\n    testing\n"),
         (
             "    decision | rotation | ssh\n    audit | store | admission\n",
@@ -58,7 +61,10 @@ def test_contracts_hold() -> None:
         ("    attestors.tpm\n    attestors.registry\n\n", "    attestors.contract\n\n"),
         ("    attestors.clouds.google.compute\n", "    attestors.clouds.google.credentials\n"),
         ("    pool\n    dial\n", "    dial\n    pool\n"),
-        ("    select\n    socket\n", "    select\n    httptools\n"),
+        ("    select\n    socket\n    ssl\n    time\n", "    select\n    httptools\n"),
+        ("    attestors.verdict\n    httptools\n", "    attestors.wire\n    httptools\n"),
+        ("    registry\n    machine | node_files", "    machine | node_files\n    registry"),
+        ("    os\n    pathlib\n    select\n", "    base64\n    os\n    pathlib\n    select\n"),
     ],
     ids=[
         "ground floor",
@@ -75,6 +81,9 @@ def test_contracts_hold() -> None:
         "who uses google-auth",
         "pool over dial",
         "a network for bytes",
+        "sessions need the wire format",
+        "the machine over the registry",
+        "what rules of sessions use",
     ],
 )
 def test_a_violation_is_found(tmp_path: Path, layers: str, reversed_layers: str) -> None:

@@ -9,6 +9,7 @@ kind                   says                                           the node r
 ``ClusterTrust``       which CAs the node must trust                  in a ConfigMap of the workload cluster
 ``ControllerKeys``     which keys of the controller the node pins     behind its certificate, in the same text
 ``ClientRenewal``      that certificates by a CA are to be renewed    in another key of the same ConfigMap
+``NodeAccessTrust``    which SSH authorities count, what is revoked   in a ConfigMap of its own
 =====================  =============================================  ===========================================
 
 The rule is that of TUF's root metadata (The Update Framework, section 5.3): what the node trusts now must have signed
@@ -21,6 +22,7 @@ from attestors.wire.statement.client_renewal import MAXIMUM_SPREAD_SECONDS, Clie
 from attestors.wire.statement.cluster_trust import MAXIMUM_SHARE, ClusterTrust, node_digest
 from attestors.wire.statement.controller_keys import ControllerPublicKeys
 from attestors.wire.statement.envelope import (
+    MAXIMUM_NODE_ACCESS_TRUST_BYTES,
     MAXIMUM_STATEMENT_BYTES,
     ClusterIdentity,
     Kind,
@@ -39,20 +41,26 @@ from attestors.wire.statement.errors import (
     UnsupportedStatement,
 )
 from attestors.wire.statement.explanatory_text import as_explanatory_text, statements_in
+from attestors.wire.statement.node_access_trust import MAXIMUM_REVOCATION_LIST_BYTES, NodeAccessTrust
 from attestors.wire.statement.verification import (
+    AcceptedNodeAccessTrust,
     AcceptedTrust,
     NotPinned,
     PinnedController,
     accept_client_renewal,
     accept_controller_keys,
+    accept_node_access_trust,
     accept_trust,
     authorities_in,
 )
 
 __all__ = [
+    "MAXIMUM_NODE_ACCESS_TRUST_BYTES",
+    "MAXIMUM_REVOCATION_LIST_BYTES",
     "MAXIMUM_SHARE",
     "MAXIMUM_SPREAD_SECONDS",
     "MAXIMUM_STATEMENT_BYTES",
+    "AcceptedNodeAccessTrust",
     "AcceptedTrust",
     "ClientRenewal",
     "ClusterIdentity",
@@ -60,6 +68,7 @@ __all__ = [
     "ControllerPublicKeys",
     "Kind",
     "MalformedStatement",
+    "NodeAccessTrust",
     "NotPinned",
     "Payload",
     "PinnedController",
@@ -71,6 +80,7 @@ __all__ = [
     "UnsupportedStatement",
     "accept_client_renewal",
     "accept_controller_keys",
+    "accept_node_access_trust",
     "accept_trust",
     "as_explanatory_text",
     "authorities_in",

@@ -29,6 +29,7 @@ from attestors.wire.statement.client_renewal import ClientRenewal
 from attestors.wire.statement.cluster_trust import ClusterTrust
 from attestors.wire.statement.controller_keys import ControllerPublicKeys
 from attestors.wire.statement.errors import MalformedStatement, UnsupportedStatement
+from attestors.wire.statement.node_access_trust import NodeAccessTrust
 from attestors.wire.statement.strict_json import (
     canonical,
     expect_keys,
@@ -40,6 +41,8 @@ from attestors.wire.statement.strict_json import (
 )
 
 MAXIMUM_STATEMENT_BYTES: Final = 192 * 1024
+MAXIMUM_NODE_ACCESS_TRUST_BYTES: Final = 1000 * 1024
+"""Of a statement of that kind, which has a ConfigMap for itself."""
 
 _VERSION: Final = "v1"
 _CONTEXT: Final = b"node-attestation statement v1"
@@ -57,19 +60,22 @@ class Kind(enum.Enum):
     CLUSTER_TRUST = "ClusterTrust"
     CONTROLLER_KEYS = "ControllerKeys"
     CLIENT_RENEWAL = "ClientRenewal"
+    NODE_ACCESS_TRUST = "NodeAccessTrust"
 
 
-Payload: TypeAlias = ClusterTrust | ControllerPublicKeys | ClientRenewal
+Payload: TypeAlias = ClusterTrust | ControllerPublicKeys | ClientRenewal | NodeAccessTrust
 
 _KINDS: Final[Mapping[type[Payload], Kind]] = {
     ClusterTrust: Kind.CLUSTER_TRUST,
     ControllerPublicKeys: Kind.CONTROLLER_KEYS,
     ClientRenewal: Kind.CLIENT_RENEWAL,
+    NodeAccessTrust: Kind.NODE_ACCESS_TRUST,
 }
 _PARSERS: Final[Mapping[Kind, Callable[[dict[str, Any]], Payload]]] = {
     Kind.CLUSTER_TRUST: ClusterTrust.parse,
     Kind.CONTROLLER_KEYS: ControllerPublicKeys.parse,
     Kind.CLIENT_RENEWAL: ClientRenewal.parse,
+    Kind.NODE_ACCESS_TRUST: NodeAccessTrust.parse,
 }
 
 
@@ -201,19 +207,21 @@ def encode(signed: SignedStatement) -> bytes:
             ],
         }
     ).encode("ascii")
-    if len(text) > MAXIMUM_STATEMENT_BYTES:
-        raise MalformedStatement(f"larger than {MAXIMUM_STATEMENT_BYTES} bytes")
+    is_node_access = signed.statement.kind is Kind.NODE_ACCESS_TRUST
+    maximum = MAXIMUM_NODE_ACCESS_TRUST_BYTES if is_node_access else MAXIMUM_STATEMENT_BYTES
+    if len(text) > maximum:
+        raise MalformedStatement(f"larger than {maximum} bytes")
     return text
 
 
-def decode(data: bytes) -> SignedStatement:
-    """Parse a statement's text. No signature is verified.
+def decode(data: bytes, *, maximum_bytes: int = MAXIMUM_STATEMENT_BYTES) -> SignedStatement:
+    """Parse a statement's text. No signature is verified. A reader of ``NodeAccessTrust`` allows more bytes.
 
     Raises:
         MalformedStatement: not exactly what :func:`encode` writes.
         UnsupportedStatement: the version or the kind is unknown.
     """
-    found = load(data, maximum_bytes=MAXIMUM_STATEMENT_BYTES)
+    found = load(data, maximum_bytes=maximum_bytes)
     version = text_of(found.get("version"), "version", _WORD)
     if version != _VERSION:
         raise UnsupportedStatement(f"statements of version {version} are not known here")

@@ -24,6 +24,8 @@ class StatementReason(enum.StrEnum):
     EXPIRED = "Expired"
     BAD_BUNDLE = "BadBundle"
     """A certificate in the bundle is no valid CA of an accepted kind."""
+    BAD_REVOCATION_LIST = "BadRevocationList"
+    """sshd would not read it, or it is of another version than the statement."""
     BAD_SIGNATURE = "BadSignature"
     """A signature of a key that matters does not verify."""
     NOT_SIGNED_BY_TRUSTED_CA = "NotSignedByTrustedCA"

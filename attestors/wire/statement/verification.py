@@ -14,7 +14,8 @@ pinned keys or the Cluster's UID, a pinned key must have signed too. The CA's si
 workload cluster's API from planting keys at a node that has none.
 
 A statement about renewals counts if rules 1, 3 and 5 hold, and the node has pinned a key: it makes every node of a
-cluster ask for a certificate.
+cluster ask for a certificate. So does one about SSH, whose revocation list must be of the same version: it says whose
+certificates open the node.
 
 Signatures of other keys are ignored. A signature of a key that matters must verify.
 """
@@ -28,12 +29,16 @@ from typing import Final, TypeAlias
 from cryptography.exceptions import InvalidSignature
 
 from attestors.wire import pem
+from attestors.wire.node_access import Trust
+from attestors.wire.ssh.errors import SSHRefused
+from attestors.wire.ssh.krl import RevocationList, parse_revocation_list
 from attestors.wire.statement.authorities import Authority, BadAuthority, parse_authority, parse_bundle
 from attestors.wire.statement.client_renewal import ClientRenewal
 from attestors.wire.statement.cluster_trust import ClusterTrust
 from attestors.wire.statement.controller_keys import ControllerPublicKeys
 from attestors.wire.statement.envelope import ClusterIdentity, SignedStatement, Statement, signed_input
 from attestors.wire.statement.errors import StatementReason, StatementRefused
+from attestors.wire.statement.node_access_trust import NodeAccessTrust
 from attestors.wire.statement.signatures import VerificationKey, verify
 
 CLOCK_SKEW_SECONDS: Final = 300
@@ -67,6 +72,19 @@ class AcceptedTrust:
     sequence: int
     trust: ClusterTrust
     authorities: tuple[Authority, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedNodeAccessTrust:
+    """What sshd may act on. Only :func:`accept_node_access_trust` makes one."""
+
+    sequence: int
+    not_after: int
+    """Unix time."""
+    trust: Trust
+    revocation_list: bytes = field(repr=False)
+    revocations: RevocationList = field(repr=False)
+    """The same, parsed."""
 
 
 def authorities_in(certificates: Iterable[bytes]) -> tuple[Authority, ...]:
@@ -156,6 +174,51 @@ def accept_client_renewal(
     statement = signed.statement
     if not isinstance(statement.payload, ClientRenewal):
         raise StatementRefused(_Reason.WRONG_KIND, f"it is of kind {statement.kind.value}")
+    _require_controller_and_authority(signed, trusted, pin, last_sequence, now)
+    return statement.payload
+
+
+def accept_node_access_trust(
+    signed: SignedStatement, *, trusted: tuple[Authority, ...], pin: Pin, last_sequence: int, now: int
+) -> AcceptedNodeAccessTrust:
+    """What a statement says to this node about SSH; the arguments are as for :func:`accept_trust`.
+
+    The caller compares the trust's version with that of the trust which is in force.
+
+    Raises:
+        StatementRefused: a rule does not hold.
+    """
+    statement = signed.statement
+    payload = statement.payload
+    if not isinstance(payload, NodeAccessTrust):
+        raise StatementRefused(_Reason.WRONG_KIND, f"it is of kind {statement.kind.value}")
+    _require_controller_and_authority(signed, trusted, pin, last_sequence, now)
+    try:
+        revocations = parse_revocation_list(payload.revocation_list)
+    except SSHRefused as refused:
+        raise StatementRefused(_Reason.BAD_REVOCATION_LIST, str(refused)) from None
+    if revocations.version != statement.sequence:
+        raise StatementRefused(
+            _Reason.BAD_REVOCATION_LIST,
+            f"the list is of version {revocations.version}, and the statement of {statement.sequence}",
+        )
+    return AcceptedNodeAccessTrust(
+        statement.sequence, statement.not_after, payload.trust, payload.revocation_list, revocations
+    )
+
+
+def bundle_text(accepted: AcceptedTrust) -> str:
+    """The bundle in PEM, encoded from the parsed certificates."""
+    return "".join(
+        pem.encode(pem.Block("CERTIFICATE", authority.der)).decode("ascii") for authority in accepted.authorities
+    )
+
+
+def _require_controller_and_authority(
+    signed: SignedStatement, trusted: tuple[Authority, ...], pin: Pin, last_sequence: int, now: int
+) -> None:
+    """Rules 1, 3 and 5, for kinds that count only with a pinned key."""
+    statement = signed.statement
     if not isinstance(pin, PinnedController):
         raise StatementRefused(_Reason.NOT_PINNED, "this node has pinned no controller key")
     if statement.cluster != pin.cluster:
@@ -164,14 +227,6 @@ def accept_client_renewal(
     _require_valid(statement, now)
     _require_trusted_signature(signed, trusted, now)
     _require_controller_signature(signed, pin.keys)
-    return statement.payload
-
-
-def bundle_text(accepted: AcceptedTrust) -> str:
-    """The bundle in PEM, encoded from the parsed certificates."""
-    return "".join(
-        pem.encode(pem.Block("CERTIFICATE", authority.der)).decode("ascii") for authority in accepted.authorities
-    )
 
 
 def _require_newer(statement: Statement, last_sequence: int) -> None:

@@ -15,6 +15,7 @@ from signer.kube.errors import UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.decision import Approve, ApproveOnly, Challenge, Deny, Fail
 from signer.model.fields import format_time
+from signer.model.host_keys import HostCertificatesIssued
 from signer.model.reasons import Reason
 from signer.model.signing_request import Condition, SigningRequest
 
@@ -45,6 +46,8 @@ class Publisher:
         them. A CSR that another party approved gets them with the certificate; if it is signed from the journal, it
         gets none.
 
+        The host certificates and the trust follow, behind a statement: a reader takes that text to the end.
+
         Neither the journal nor the audit log holds the explanatory text. Nothing compares what is published with them.
 
         Raises:
@@ -59,6 +62,8 @@ class Publisher:
         elif _has_condition(manifest, approval):
             annotations = None
         text = await self._explanatory_text() if request.header.signer.purpose is Purpose.CLIENT else b""
+        if isinstance(decision.host_certificates, HostCertificatesIssued):
+            text += decision.host_certificates.text
         certificate = base64.b64encode(decision.certificate + text).decode("ascii")
         await self._write(manifest, "status", certificate=certificate, annotations=annotations)
 

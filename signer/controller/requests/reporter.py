@@ -30,6 +30,7 @@ from signer.model.decision import (
 from signer.model.documentation import reason_url
 from signer.model.explain_command import explain_hint
 from signer.model.fields import parse_time
+from signer.model.host_keys import HostCertificates, HostCertificatesIssued, HostCertificatesRefused, NotAsked
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
 from signer.model.signing_request import BuiltinServingRequest, NotOurs, Parsed, SigningRequest
@@ -41,6 +42,10 @@ from signer.store.caches import Caches
 
 _LOG = logging.getLogger(__name__)
 _CLUSTER_KIND: Final = "Cluster"
+HOST_CERTIFICATES_REFUSED: Final = "HostCertificatesRefused"
+"""Reason of the Event."""
+HOST_CERTIFICATES_ISSUED: Final = "Issued"
+"""In the metric, beside the reasons."""
 MESSAGES_PER_REASON: Final = 5
 """Messages reported per waiting request and reason: a hostile API server may control part of the message."""
 REPORT_AGAIN_SECONDS: Final = 2700.0
@@ -134,6 +139,8 @@ class Reporter:
                 created=_created(header.created, now).timestamp(),
                 now=now.timestamp(),
             )
+            if not isinstance(decision.host_certificates, NotAsked):
+                self._metrics.host_certificates_answered(str(self._key), _answer_of(decision.host_certificates))
         machines = self._claimed(parsed)
         about = machines or self._nearest(parsed, reason)
         subject = self._subject(about)
@@ -171,6 +178,33 @@ class Reporter:
         ):
             text = f"{about[0].provider_id}: {message}" if _is_pool_instance(about) and message else message
             self._recorder.record(_occurrence(subject, name, decision, reason, text, hint))
+        if subject is not None and isinstance(decision, Approve):
+            self._report_host_certificates(subject, name, decision.host_certificates)
+
+    def _report_host_certificates(self, subject: Subject, name: str, answer: HostCertificates) -> None:
+        """Log and record why host keys got no certificates: the kubelet's own came without a word about them."""
+        if not isinstance(answer, HostCertificatesRefused):
+            return
+        _LOG.warning(
+            "no host certificates",
+            extra={
+                "cluster": str(self._key),
+                "csr": printable(name),
+                "reason": answer.reason.value,
+                "detail": answer.message,
+                "machine": _machine_of(subject),
+            },
+        )
+        text = printable(f"{answer.reason}: {answer.message} (CSR {name})")
+        self._recorder.record(
+            Occurrence(
+                subject,
+                "Warning",
+                HOST_CERTIFICATES_REFUSED,
+                text,
+                explain_hint(name, self._key, reason_url(answer.reason, "")),
+            )
+        )
 
     def _novelty_of(self, name: str, kind: str, reason: str, message: str, subject: Subject | None) -> _Novelty:
         """Whether to report a deferral now, which is remembered as reported.
@@ -271,6 +305,11 @@ class Reporter:
             return None
         version = caches.version.clusters.api_version
         return Subject(version, _CLUSTER_KIND, self._key.namespace, self._key.name, cluster.uid)
+
+
+def _answer_of(answer: HostCertificatesIssued | HostCertificatesRefused) -> str:
+    """For the metric."""
+    return HOST_CERTIFICATES_ISSUED if isinstance(answer, HostCertificatesIssued) else answer.reason.value
 
 
 def _machine_of(subject: Subject | None) -> str:

@@ -60,6 +60,12 @@ class Metrics:
             "provider",
             "purpose",
         )
+        self.host_certificates = self._counter(
+            "ssh_host_certificates",
+            "Requests with SSH host keys, by what they got: Issued, or why they got no host certificates.",
+            _CLUSTER,
+            "result",
+        )
         self.last_certificate = Gauge(
             "last_certificate_published_timestamp_seconds",
             "When the controller last published a certificate for the cluster, in Unix time.",
@@ -149,6 +155,10 @@ class Metrics:
         """Count one decision; an attestor's own reasons share one label value."""
         known = reason if reason in _KNOWN_REASONS else OTHER_REASON
         self.decisions.labels(cluster, provider, decision, known).inc()
+
+    def host_certificates_answered(self, cluster: str, result: str) -> None:
+        """Count one answer to host keys."""
+        self.host_certificates.labels(cluster, result).inc()
 
     def published(self, cluster: str, provider: str, purpose: str, *, created: float, now: float) -> None:
         """Count one certificate. The workload cluster reports ``created``; both times are Unix times."""

@@ -213,10 +213,22 @@ NODE_CLIENT_NODES: Final = MetricFamily(
     "Nodes whose newest client certificate is by the cluster's node-client authority; missing where none is used.",
     _OF_CLUSTER,
 )
+NODE_CLIENT_FORMER_NODES: Final = MetricFamily(
+    "node_client_authority_former_nodes",
+    "gauge",
+    "Nodes whose newest client certificate is by the former node-client authority; missing unless it is being retired.",
+    _OF_CLUSTER,
+)
 SSH_AUTHORITIES: Final = MetricFamily(
     "ssh_authorities_available",
     "gauge",
     "1 while the cluster's two SSH authorities are available, else 0; missing where no policy has turned SSH on.",
+    _OF_CLUSTER,
+)
+SSH_TRUST: Final = MetricFamily(
+    "ssh_trust_published",
+    "gauge",
+    "1 while the trust bundle is published as it should be, else 0; missing where no policy has turned SSH on.",
     _OF_CLUSTER,
 )
 _FAMILIES: Final = (
@@ -243,7 +255,9 @@ _FAMILIES: Final = (
     ROTATION_NODES,
     ROTATION_SERVERS,
     NODE_CLIENT_NODES,
+    NODE_CLIENT_FORMER_NODES,
     SSH_AUTHORITIES,
+    SSH_TRUST,
 )
 
 

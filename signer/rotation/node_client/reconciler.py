@@ -240,6 +240,12 @@ class NodeClientReconciler:
         """The nodes whose newest client certificate is by it; Absent if the cluster does not use it."""
         return Absent() if isinstance(self._last, _NothingToShow) else self._users
 
+    @property
+    def former_users(self) -> tuple[str, ...] | Absent:
+        """The nodes whose newest client certificate is by the former one; Absent unless one is being retired."""
+        shown = not isinstance(self._last, _NothingToShow) and isinstance(self._former, Retiring)
+        return self._former_users if shown else Absent()
+
     def wake(self) -> None:
         """The Cluster, its policy or the record of its rotation has changed."""
         self._wanted.set()

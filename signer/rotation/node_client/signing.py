@@ -8,6 +8,8 @@ from signer.model.authority_suffixes import (
     NODE_CLIENT_CA,
     ExpectedSecret,
     FormerAuthorities,
+    NoRecord,
+    Published,
     RotatingAuthorities,
     RotationOfAuthorities,
     SeparateNodeClients,
@@ -48,4 +50,6 @@ class NodeClientSigning:
         if authority is None or isinstance(said, RotatingAuthorities):
             return said
         secret = ExpectedSecret(NODE_CLIENT_CA, authority.digest, authority.public_key_hash)
+        if isinstance(said, NoRecord):
+            return SeparateNodeClients(secret, published=Published.READ)
         return SeparateNodeClients(secret, said.retired if isinstance(said, FormerAuthorities) else frozenset())

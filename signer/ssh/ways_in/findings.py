@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-MAXIMUM_KEPT: Final = 100
-"""Ways in of each certainty, and things that could not be read. More are counted."""
+MAXIMUM_WAYS: Final = 100
+"""Different ways in, of each certainty."""
+MAXIMUM_UNREAD: Final = 100
+MAXIMUM_NAMED: Final = 3
+"""Objects with the same way in that are named. Others are counted."""
 MAXIMUM_VALUE_CHARACTERS: Final = 64
 
 
@@ -39,18 +42,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class WayIn:
-    """A finding, and the object that it is in."""
+    """A way in, and the objects that declare it alike."""
 
     kind: str
-    name: str
     field: str
     """The whole path."""
     says: str
     close: str
-    certainty: Certainty
+    names: tuple[str, ...]
+    """At most ``MAXIMUM_NAMED``."""
+    count: int
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}: {self.field} {self.says}"
+        more = f" and {self.count - len(self.names)} more" if self.count > len(self.names) else ""
+        return f"{self.kind} {', '.join(self.names)}{more}: {self.field} {self.says}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,40 +76,42 @@ class WaysIn:
     declared: tuple[WayIn, ...] = ()
     possible: tuple[WayIn, ...] = ()
     unread: tuple[Unread, ...] = ()
-    declared_count: int = 0
-    """With those beyond ``MAXIMUM_KEPT``; so are the other two."""
-    possible_count: int = 0
-    unread_count: int = 0
     unseen: tuple[str, ...] = ()
     """Ways in that no object can show, sorted."""
+
+
+@dataclass(slots=True)
+class _Counted:
+    names: list[str] = field(default_factory=list)
+    count: int = 0
 
 
 @dataclass(slots=True)
 class Collection:
     """Collects findings while objects are read, and keeps a bounded number."""
 
-    _ways: dict[Certainty, list[WayIn]] = field(default_factory=lambda: {one: [] for one in Certainty})
-    _counts: dict[Certainty, int] = field(default_factory=lambda: dict.fromkeys(Certainty, 0))
+    _ways: dict[Certainty, dict[tuple[str, str, str, str], _Counted]] = field(
+        default_factory=lambda: {one: {} for one in Certainty}
+    )
     _unread: dict[Unread, None] = field(default_factory=dict)
-    _unread_count: int = 0
     _unseen: set[str] = field(default_factory=set)
 
     def add(self, kind: str, name: str, prefix: str, findings: Iterable[Finding]) -> None:
         """Add what was found in one object; ``prefix`` is the path of the spec that was looked at."""
         for one in findings:
-            self._counts[one.certainty] += 1
-            kept = self._ways[one.certainty]
-            if len(kept) < MAXIMUM_KEPT:
-                kept.append(WayIn(kind, name, f"{prefix}.{one.field}", one.says, one.close, one.certainty))
+            ways, way = self._ways[one.certainty], (kind, f"{prefix}.{one.field}", one.says, one.close)
+            if way not in ways and len(ways) == MAXIMUM_WAYS:
+                self.not_read("more ways in", f"{MAXIMUM_WAYS} different ones are listed")
+                continue
+            counted = ways.setdefault(way, _Counted())
+            counted.count += 1
+            if len(counted.names) < MAXIMUM_NAMED:
+                counted.names.append(name)
 
     def not_read(self, what: str, why: str) -> None:
         """Something could not be read."""
-        one = Unread(what, why)
-        if one in self._unread:
-            return
-        self._unread_count += 1
-        if len(self._unread) < MAXIMUM_KEPT:
-            self._unread[one] = None
+        if len(self._unread) < MAXIMUM_UNREAD:
+            self._unread[Unread(what, why)] = None
 
     def unseen(self, ways: Iterable[str]) -> None:
         """The machines may have ways in that no object shows."""
@@ -113,14 +120,14 @@ class Collection:
     def result(self) -> WaysIn:
         """What was collected."""
         return WaysIn(
-            declared=tuple(self._ways[Certainty.DECLARED]),
-            possible=tuple(self._ways[Certainty.POSSIBLE]),
-            unread=tuple(self._unread),
-            declared_count=self._counts[Certainty.DECLARED],
-            possible_count=self._counts[Certainty.POSSIBLE],
-            unread_count=self._unread_count,
-            unseen=tuple(sorted(self._unseen)),
+            self._of(Certainty.DECLARED),
+            self._of(Certainty.POSSIBLE),
+            tuple(self._unread),
+            tuple(sorted(self._unseen)),
         )
+
+    def _of(self, certainty: Certainty) -> tuple[WayIn, ...]:
+        return tuple(WayIn(*way, tuple(one.names), one.count) for way, one in self._ways[certainty].items())
 
 
 def shown(value: object) -> str:

@@ -5,6 +5,7 @@ Each rule names the provider's source. ``docs/ssh-ways-in.md`` has the versions 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -274,6 +275,30 @@ MACHINE_KINDS: Final[Mapping[str, MachineKind]] = {
 """By kind, in the API group ``infrastructure.cluster.x-k8s.io``."""
 
 
+_KEY_FIELD: Final = re.compile(
+    r"ssh_?(?:authorized_?)?(?:public_?)?keys?(?:_?names?)?|authorized_?(?:keys|users)", re.IGNORECASE | re.ASCII
+)
+"""Names of fields that speak of SSH keys, for kinds whose fields are not known."""
+_MAXIMUM_DEPTH: Final = 8
+_MAXIMUM_PATH: Final = 256
+
+
+def _any(value: object, path: str, depth: int) -> Iterator[Finding]:
+    """Fields whose names speak of SSH keys, and that are not empty."""
+    if depth > _MAXIMUM_DEPTH:
+        return
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            where = f"{path}.{name}" if path else str(name)
+            if not _KEY_FIELD.fullmatch(str(name)):
+                yield from _any(one, where, depth + 1)
+            elif one:
+                yield Finding(where[:_MAXIMUM_PATH], "speaks of SSH keys, and is not empty", "remove it")
+    elif isinstance(value, list):
+        for one in value:
+            yield from _any(one, f"{path}[]", depth + 1)
+
+
 def machine_kind(kind: str) -> str:
     """The kind of the machines that a template makes; a machine's own kind otherwise."""
     return kind.removesuffix(TEMPLATE)
@@ -282,12 +307,13 @@ def machine_kind(kind: str) -> str:
 def findings_in(kind: str, manifest: Mapping[str, Any], cluster: AnyInfraCluster) -> Iterator[Finding]:
     """What an infrastructure machine, pool or template declares.
 
-    Raises:
-        KeyError: the kind is none of ``MACHINE_KINDS``.
+    Of a kind that is none of ``MACHINE_KINDS``, only names of fields are looked at.
     """
-    rule = MACHINE_KINDS[machine_kind(kind)].rule
-    if not isinstance(rule, NoFields):
-        yield from rule(spec_of(kind, manifest), cluster)
+    spec, known = spec_of(kind, manifest), MACHINE_KINDS.get(machine_kind(kind))
+    if known is None:
+        yield from _any(spec, "", 0)
+    elif not isinstance(known.rule, NoFields):
+        yield from known.rule(spec, cluster)
 
 
 def spec_of(kind: str, manifest: Mapping[str, Any]) -> Spec:

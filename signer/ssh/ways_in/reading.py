@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from signer.kube.calls import GetList
 from signer.kube.discovery import served_kinds
-from signer.kube.errors import ApiError, NotFound, ResourceNotServed, UnexpectedAnswer
+from signer.kube.errors import ApiError, NotFound, ResourceNotServed
 from signer.kube.resources import Resource
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
 from signer.model.fields import mapping_of, text_of
@@ -43,12 +43,16 @@ BOOTSTRAP: Final = "bootstrap.cluster.x-k8s.io"
 CONTROL_PLANE: Final = "controlplane.cluster.x-k8s.io"
 MAXIMUM_REFERENCES: Final = 500
 """Templates, pools and control planes that are read one by one. More are named as not read."""
+MAXIMUM_KINDS: Final = 8
+"""Kinds of infrastructure machines of one Cluster."""
 MAXIMUM_OBJECTS: Final = 50_000
 MAXIMUM_BYTES: Final = 512 * 1024 * 1024
 """Of one list. A longer one is named as not read."""
 PAGE_OBJECTS: Final = 100
 WITHOUT_MACHINES: Final = frozenset({"KamajiControlPlane", "K0smotronControlPlane"})
 """Control planes of Pods in the management cluster."""
+POOL: Final = "Pool"
+"""What the kinds of pools' infrastructure end with."""
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)
 
@@ -76,6 +80,7 @@ class _Named:
     objects: set[Reference] = field(default_factory=set)
     """Templates, pools, control planes, and KubeadmConfigs of pools, to be read one by one."""
     machine_kinds: set[str] = field(default_factory=set)
+    """Of infrastructure machines that are listed."""
     bootstrap_kinds: set[str] = field(default_factory=set)
 
 
@@ -201,9 +206,11 @@ class WaysInReader:
             await self._list(BOOTSTRAP, KUBEADM_CONFIG)
 
     async def _list_machines(self, named: _Named) -> None:
-        for kind in sorted(named.machine_kinds):
-            if not isinstance(MACHINE_KINDS[kind].rule, NoFields):
-                await self._list(INFRASTRUCTURE, kind)
+        kinds = sorted(named.machine_kinds)
+        if len(kinds) > MAXIMUM_KINDS:
+            self._found.not_read("infrastructure machines", f"they are of more than {MAXIMUM_KINDS} kinds")
+        for kind in kinds[:MAXIMUM_KINDS]:
+            await self._list(INFRASTRUCTURE, kind)
 
     async def _list(self, group: str, kind: str) -> None:
         resource = (await self._kinds(group)).get(kind)
@@ -216,7 +223,7 @@ class WaysInReader:
     async def _items(self, resource: Resource) -> AsyncGenerator[Mapping[str, Any], None]:
         """The Cluster's objects, by their label; if not all could be read, that is noted."""
         path, selected = resource.collection(self._key.namespace), f"{CLUSTER_NAME_LABEL}={self._key.name}"
-        count = 0
+        what, count = f"{resource.plural}.{resource.group}", 0
         try:
             pages = self._management.list_pages(
                 path, {"labelSelector": selected}, PAGE_OBJECTS, maximum_bytes=MAXIMUM_BYTES
@@ -225,12 +232,13 @@ class WaysInReader:
                 async for page in pages:
                     count += len(page["items"])
                     if count > MAXIMUM_OBJECTS:
-                        raise UnexpectedAnswer(f"there are more than {MAXIMUM_OBJECTS}", status=200)
+                        self._found.not_read(what, f"there are more than {MAXIMUM_OBJECTS}")
+                        return
                     for item in page["items"]:
                         if isinstance(item, Mapping):
                             yield item
         except ApiError as error:
-            self._found.not_read(f"{resource.plural}.{resource.group}", str(error))
+            self._found.not_read(what, str(error))
 
     async def _kinds(self, group: str) -> _Kinds:
         """What the API server serves of that group; nothing if it cannot be asked, which is noted."""
@@ -258,14 +266,20 @@ class WaysInReader:
             named.objects.add(reference)
 
     def _name_machines(self, group: str, kind: str, named: _Named) -> bool:
-        """Whether the kind's fields are known, so that its objects should be read."""
-        if group != INFRASTRUCTURE or kind not in MACHINE_KINDS:
-            self._found.not_read(f"{kind} in API group {group}", "the fields of that kind are not known")
+        """Whether objects of that kind should be read."""
+        if group != INFRASTRUCTURE:
+            self._found.not_read(f"{kind} in API group {group}", "is not read")
             return False
-        self._found.unseen(MACHINE_KINDS[kind].unseen)
-        if kind.endswith("Machine"):  # a pool's object is read by its name
+        known = MACHINE_KINDS.get(kind)
+        if known is None:
+            self._found.not_read(kind, "only fields whose names speak of SSH keys are known")
+        else:
+            self._found.unseen(known.unseen)
+            if isinstance(known.rule, NoFields):
+                return False
+        if not kind.endswith(POOL):  # a pool's object is read by its name
             named.machine_kinds.add(kind)
-        return not isinstance(MACHINE_KINDS[kind].rule, NoFields)
+        return True
 
     def _name_bootstrap(self, found: Mapping[str, Any], named: _Named) -> None:
         """A template, or the configuration of a pool. Without a reference, bootstrap data come from a Secret."""

@@ -10,21 +10,20 @@ from signer.model.decision import printable
 from signer.ssh.ways_in.findings import WaysIn
 
 NO_OTHER_WAYS_IN_DECLARED: Final = ConditionType("NoOtherWaysInDeclared", lambda policy: False)
-"""It never counts toward Ready: kubelets get their certificates all the same."""
+"""There only while the policy turns SSH on. It never counts toward Ready."""
 NONE_DECLARED: Final = "NoneDeclared"
 DECLARED: Final = "Declared"
 POSSIBLE: Final = "Possible"
 NOT_KNOWN: Final = "NotKnown"
-MAXIMUM_NAMED: Final = 2
+MAXIMUM_SHOWN: Final = 3
 """Of each sort; more are counted. ``node-access preflight`` lists them."""
 STOCK_SSHD: Final = "a stock sshd on the nodes"
 
 
 def condition_of(found: WaysIn) -> PolicyCondition:
     """The condition of the last pass."""
-    declared = _some("", found.declared, found.declared_count)
-    possible = _some("possible: ", found.possible, found.possible_count)
-    unread = _some("not read: ", found.unread, found.unread_count)
+    declared, possible = _some("", found.declared), _some("possible: ", found.possible)
+    unread = _some("not known: ", found.unread)
     message = ". ".join(filter(None, (declared, possible, unread)))
     if declared:
         return _condition(False, DECLARED, message)
@@ -45,8 +44,8 @@ def _condition(met: bool | None, reason: str, message: str) -> PolicyCondition:
     return PolicyCondition(NO_OTHER_WAYS_IN_DECLARED, met, reason, printable(message))
 
 
-def _some(introduction: str, all_of_them: Sequence[object], count: int) -> str:
+def _some(introduction: str, found: Sequence[object]) -> str:
     """The first few, and how many more; empty without any."""
-    named = "; ".join(str(one) for one in all_of_them[:MAXIMUM_NAMED])
-    more = f"; and {count - MAXIMUM_NAMED} more" if count > MAXIMUM_NAMED else ""
-    return f"{introduction}{named}{more}" if count else ""
+    named = "; ".join(str(one) for one in found[:MAXIMUM_SHOWN])
+    more = f"; and {len(found) - MAXIMUM_SHOWN} more" if len(found) > MAXIMUM_SHOWN else ""
+    return f"{introduction}{named}{more}" if found else ""

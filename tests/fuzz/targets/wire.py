@@ -19,6 +19,7 @@ from attestors.wire.statement import (
     SignedStatement,
     StatementRefused,
     UnsupportedStatement,
+    accept_client_renewal,
     accept_controller_keys,
     accept_trust,
 )
@@ -69,6 +70,9 @@ def _statement(data: bytes) -> SignedStatement:
     with contextlib.suppress(StatementRefused):
         accept_controller_keys(read, trusted=(), pin=NotPinned(), now=now)
         require(False, "a pin without a signer")
+    with contextlib.suppress(StatementRefused):
+        accept_client_renewal(read, trusted=(), pin=NotPinned(), last_sequence=0, now=now)
+        require(False, "a renewal without a signer")
     return read
 
 

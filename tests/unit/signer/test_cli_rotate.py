@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -28,10 +29,11 @@ from signer.rotation.operations import Gate, Operation
 from signer.rotation.phases import Phase
 from signer.rotation.plan import TITLES, Wait, carry_out
 from signer.rotation.preflight import Check, Holds, Lacks, NotAsked, NotReadable
-from signer.rotation.view import NoRotation, RotationView
+from signer.rotation.view import ConditionView, NoRotation, RotationView
 from tests.unit.signer.rotation.model_world import KEY, START, ModelWorld
 from tests.unit.signer.rotation.test_view import passes, progress, view_of
 
+LINK_ENDS = "2026-02-15T00:00:00Z"
 PATCH = "kubectl patch kubeadmcontrolplanes.v1beta2.controlplane.cluster.x-k8s.io blue --patch " + "x" * 400
 
 
@@ -104,6 +106,22 @@ def test_the_json_is_whole(view: RotationView) -> None:
     assert json.loads(status_as_json_line(view)) == document
     assert [one["title"] for one in document["rotation"]["steps"]] == [TITLES[one.step] for one in view.steps]
     assert len(document["rotation"]["authorities"]) == 4
+
+
+@pytest.mark.parametrize("rotated", [True, False])
+def test_the_replacement_of_the_node_client_authority_is_shown(rotated: bool) -> None:
+    """It is no rotation, and there may have been none."""
+    message = "nodes that use the former one: node-1; former authority: sha256:00, retired"
+    found = (ConditionView("NodeClientAuthoritySigns", "True", "NodesRenew", message),)
+    view = replace(views()[0], conditions=found) if rotated else NoRotation(KEY, found)
+    assert f"Node CA NodesRenew: {message}" in " ".join(status(view).split())
+    assert "Node CA" not in status(replace(view, conditions=()))
+
+
+@pytest.mark.parametrize("view", views(), ids=lambda view: view.phase.value + view.step.value)
+def test_the_end_of_the_link_is_shown(view: RotationView) -> None:
+    assert "Link " not in status(replace(view, times={}))
+    assert "Link       ends at 2026-02-15T00:00:00Z" in status(replace(view, times={"linkNotAfter": LINK_ENDS}))
 
 
 def test_what_a_person_does_next() -> None:

@@ -15,6 +15,7 @@ from signer.configuration import (
     AllowedAuthorities,
     Configuration,
     InvalidConfiguration,
+    MasterSecrets,
     OperatorAttestor,
     RotationOff,
     RotationSettings,
@@ -335,7 +336,7 @@ def test_refused_namespaces_of_node_client_authorities(tmp_path: Path, text: str
 def test_where_ssh_may_be_turned_on(tmp_path: Path, text: str, expected: set[str]) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text, encoding="utf-8")
-    assert read_configuration_file(file).ssh_namespaces == expected
+    assert read_configuration_file(file).ssh.namespaces == expected
     options = parser_of("run").parse_args(["--config", str(file), "--ssh"])
     permission = configuration_of(options).ssh
     assert permission == SSHPermission(frozenset(expected))
@@ -347,10 +348,13 @@ def test_where_ssh_may_be_turned_on(tmp_path: Path, text: str, expected: set[str
     ("text", "expected"),
     [
         ("[team-a]", "ssh must be an object"),
-        ("{enabled: true}", "ssh has the field namespaces, and not 'enabled'"),
+        ("{enabled: true}", "ssh has the fields masterSecrets and namespaces, and not 'enabled'"),
         ("{namespaces: team-a}", "ssh.namespaces must be a list of names, or ['*']"),
         ("{namespaces: [1]}", "ssh.namespaces must be a list of names, or ['*']"),
         ("{namespaces: [Team]}", "'Team' is no namespace"),
+        ("{masterSecrets: true}", "ssh.masterSecrets must be Allowed or NotAllowed"),
+        ("{masterSecrets: allowed}", "ssh.masterSecrets must be Allowed or NotAllowed"),
+        ("{masterSecrets: [Allowed]}", "ssh.masterSecrets must be Allowed or NotAllowed"),
     ],
 )
 def test_refused_namespaces_of_ssh(tmp_path: Path, text: str, expected: str) -> None:
@@ -445,3 +449,15 @@ def test_serving_addresses(tmp_path: Path) -> None:
     for empty in ("", "attestors: {}", "servingAddresses:", "servingAddresses: {networks: }"):
         file.write_text(empty, encoding="utf-8")
         assert read_configuration_file(file).serving_networks == NO_NETWORKS
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", MasterSecrets.NOT_ALLOWED), (", masterSecrets: Allowed", MasterSecrets.ALLOWED)],
+)
+def test_master_secrets_are_allowed_by_a_word_of_the_operator_alone(
+    tmp_path: Path, text: str, expected: MasterSecrets
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"ssh: {{namespaces: [team-a]{text}}}", encoding="utf-8")
+    assert read_configuration_file(file).ssh.master_secrets is expected

@@ -57,7 +57,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- $authorities := .Values.config.certificateAuthorities.suffixesByNamespace -}}
 {{- $networks := or .Values.config.servingAddresses.networks .Values.config.servingAddresses.networksByNamespace -}}
-{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks .Values.config.rotation.waits .Values.config.rotation.nodeClientAuthority.namespaces .Values.config.ssh.namespaces) -}}
+{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks .Values.config.rotation.waits .Values.config.rotation.nodeClientAuthority.namespaces .Values.config.ssh.namespaces (ne .Values.config.ssh.masterSecrets "NotAllowed")) -}}
 {{- fail "config: set existingSecret or the others, not both" -}}
 {{- end -}}
 {{- if and .Values.config.rotation.nodeClientAuthority.namespaces (not .Values.rotation.enabled) -}}

@@ -42,7 +42,7 @@ def host_key(node: Node) -> Path:
 
 def install(node: Node, files: SSHDFiles, **changes: Any) -> None:
     accepted = AcceptedAccess((certificate(KEY, node=NODE, now=NOW_SECONDS, **changes),), trust())
-    files.install(accepted, {KEY: host_key(node)}, is_first=True, now=NOW_SECONDS)
+    files.install(accepted, {KEY: host_key(node)}, node_name="worker-1", is_first=True, now=NOW_SECONDS)
     node.store.save_ssh_state(SSHState(7, "0f"))
 
 
@@ -75,6 +75,7 @@ def test_before_the_first_answer(node: Node, files: SSHDFiles) -> None:
             }
         ],
         "rejected": None,
+        "bundle": None,
         "answeredWithoutText": False,
         "revokedKeysMissing": False,
         "problem": "",

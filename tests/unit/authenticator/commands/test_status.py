@@ -19,7 +19,8 @@ from authenticator.commands.status import _span
 from authenticator.configuration import Given, configure
 from authenticator.model.attempt import Attempt, Sent, Step
 from authenticator.model.failures import ExitCode
-from authenticator.model.trust_state import Change, Direction, Rejection, TrustState
+from authenticator.model.renewal_state import RenewalState
+from authenticator.model.trust_state import Change, Direction, Rejection, TrustState, pair_digest
 from authenticator.store.store import KnownCluster
 from tests.support.full_disk import run_on_full_disk
 from tests.support.no_reader import run_without_reader
@@ -86,6 +87,7 @@ def test_an_empty_store(node: Node) -> None:
         "underWay": {},
         "refused": {},
         "trust": {"sequence": 0, "changing": False, "rejected": None, "pinnedControllerKeys": []},
+        "clientRenewal": None,
         "bootstrapCredential": False,
         "next": {"step": "Nothing", "message": f"there is no credential: {supply}"},
         "mismatches": [],
@@ -501,6 +503,19 @@ def test_a_change_under_way_is_shown(node: Node, direction: Direction, shown: st
     node.store.save_trust_state(TrustState(change=Change("", 7, (), 60, direction)))
     assert f"trust        statement 7: {shown}" in text(node, ExitCode.DONE)
     assert document(node, ExitCode.DONE)["trust"]["changing"] is True
+
+
+def test_a_renewal_that_the_controller_asked_for_is_shown(node: Node) -> None:
+    keep(node, 5 * DAY)
+    pair = node.store.pair(Purpose.CLIENT)
+    assert pair is not None
+    node.store.save_renewal_state(RenewalState(9, pair_digest(pair), 1_800_000_000))
+    shown = "renewal      asked for by statement 9: the client certificate, at 2027-01-15T08:00:00Z"
+    assert shown in text(node, ExitCode.DONE)
+    assert document(node, ExitCode.DONE)["clientRenewal"] == {"sequence": 9, "due": "2027-01-15T08:00:00Z"}
+    node.store.save_renewal_state(RenewalState(9, "another pair", 1_800_000_000))
+    assert not [line for line in text(node, ExitCode.DONE) if line.startswith("renewal")], "it is done"
+    assert document(node, ExitCode.DONE)["clientRenewal"] is None
 
 
 def test_the_pinned_keys_are_shown(node: Node) -> None:

@@ -16,6 +16,7 @@ from attestors.wire.ssh.signatures import public_key_of
 from authenticator.flow import sshd_files
 from authenticator.flow.sshd_files import (
     KNOWN_HOSTS_FILE,
+    NODE_NAME_FILE,
     REVOKED_KEYS_FILE,
     USER_AUTHORITIES_FILE,
     SSHDFiles,
@@ -37,7 +38,7 @@ def files(tmp_path: Path) -> SSHDFiles:
 
 def install(files: SSHDFiles, *certificates: SignedCertificate, is_first: bool = True, **changes: Any) -> None:
     accepted = AcceptedAccess(certificates or (certificate(KEY),), trust(**changes))
-    files.install(accepted, PATHS, is_first=is_first, now=NOW)
+    files.install(accepted, PATHS, node_name="worker-1", is_first=is_first, now=NOW)
 
 
 def contents(files: SSHDFiles) -> dict[str, bytes]:
@@ -53,6 +54,7 @@ def test_the_files(files: SSHDFiles) -> None:
         USER_AUTHORITIES_FILE: f"{key_line(public_key_of(USER_AUTHORITY))}\n".encode(),
         KNOWN_HOSTS_FILE: f"@cert-authority * {key_line(public_key_of(HOST_AUTHORITY))}\n".encode(),
         REVOKED_KEYS_FILE: (files.folder / REVOKED_KEYS_FILE).read_bytes(),
+        NODE_NAME_FILE: b"worker-1\n",
     }
     assert {path.stat().st_mode & 0o777 for path in files.folder.iterdir()} == {0o644}
     assert files.certificate(PATHS[KEY]) == (made[0],)
@@ -200,7 +202,8 @@ def test_withdrawing_leaves_no_trust_and_no_name(files: SSHDFiles) -> None:
     install(files)
     revoked = (files.folder / REVOKED_KEYS_FILE).read_bytes()
     files.withdraw(tuple(PATHS.values()))
-    assert contents(files) == {USER_AUTHORITIES_FILE: b"", KNOWN_HOSTS_FILE: b"", REVOKED_KEYS_FILE: revoked}
+    empty = dict.fromkeys((USER_AUTHORITIES_FILE, KNOWN_HOSTS_FILE, NODE_NAME_FILE), b"")
+    assert contents(files) == {**empty, REVOKED_KEYS_FILE: revoked}
 
 
 def test_an_unreadable_certificate_counts_as_none(files: SSHDFiles) -> None:

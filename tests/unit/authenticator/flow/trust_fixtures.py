@@ -88,6 +88,9 @@ class PlayedApi:
     kubelet: PlayedKubelet
     published: bytes | None = None
     renewals: bytes | None = None
+    bundle: bytes | None = None
+    bundle_version: int = 0
+    bundles_read: int = 0
     ready: bool = True
     failure: CallFailed | None = None
     beats: int = 0
@@ -102,6 +105,15 @@ class PlayedApi:
         if self.failure is not None:
             raise self.failure
         return self.renewals
+
+    def trust_bundle_version(self) -> str:
+        if self.failure is not None:
+            raise self.failure
+        return "" if self.bundle is None else str(self.bundle_version)
+
+    def trust_bundle(self) -> bytes | None:
+        self.bundles_read += 1
+        return self.bundle
 
     def is_ready(self) -> bool:
         return self.ready
@@ -200,6 +212,10 @@ class TrustNode:
 
     def publish_renewal(self, found: SignedStatement) -> None:
         self.api.renewals = statement.encode(found)
+
+    def publish_bundle(self, found: SignedStatement | bytes) -> None:
+        self.api.bundle = found if isinstance(found, bytes) else statement.encode(found)
+        self.api.bundle_version += 1
 
     def run(self, turns: int = 1) -> None:
         """So many turns of the agent, each when it is due."""

@@ -31,7 +31,7 @@ from signer.model.cluster import ClusterView
 from signer.model.policy import AuthorizedAttestor
 from signer.model.record import AttestedNode, JournalEntry
 from signer.model.record_object import PackedJournal, entry_line
-from signer.model.ssh_access import BreakGlassKey
+from signer.model.ssh_access import BreakGlassKey, RevokedByPolicy
 from tests.unit.signer.builders import CLUSTER, cluster_view, journal_entry, machine_view, record
 
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
@@ -44,12 +44,22 @@ SETTINGS = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=5,
 )
+KEY_LINES = st.binary(min_size=32, max_size=32).map(lambda seed: key_line(Ed25519Key(seed)))
 st.register_type_strategy(
     BreakGlassKey,
     st.builds(
         BreakGlassKey,
-        st.binary(min_size=32, max_size=32).map(lambda seed: key_line(Ed25519Key(seed))),
+        KEY_LINES,
         TEXTS,
+    ),
+)
+st.register_type_strategy(
+    RevokedByPolicy,
+    st.builds(
+        RevokedByPolicy,
+        st.lists(st.text("ab/-", min_size=1, max_size=9), max_size=2).map(tuple),
+        st.lists(st.integers(1, 10**19 - 1).map(str), max_size=2).map(tuple),
+        st.lists(KEY_LINES, max_size=2).map(tuple),
     ),
 )
 st.register_type_strategy(

@@ -10,7 +10,8 @@ import pytest
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions
+from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
+from signer.controller.ssh_bundle import SSHBundleService
 from signer.controller.ssh_wing import SSHParts, ssh_of_cluster, ssh_wing
 from signer.ssh.available import NotAvailable
 from tests.unit.signer.ssh.world import KEY, Process, World, run
@@ -53,8 +54,10 @@ def test_the_switch() -> None:
         wing = ssh_wing(Configuration("own", ssh=SSHPermission(frozenset({KEY.namespace}))))
         assert isinstance(wing, SSHParts)
         on = ssh_of_cluster(wing, context, Random(0))
-        [part] = on.parts
-        service = part.service
+        service, bundle, ways = (part.service for part in on.parts)
+        assert isinstance(ways, WaysInService)
+        assert isinstance(bundle, SSHBundleService)
+        assert (bundle.name, bundle.gauges(), bundle.conditions) == ("SSH trust bundle", (), ())
         assert isinstance(service, SSHAuthoritiesService)
         assert (service.name, on.sources, service.gauges(), on.status()) == ("SSH authorities", (), (), {})
         running = asyncio.create_task(service.run(cast("Any", None)))

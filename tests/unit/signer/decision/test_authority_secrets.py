@@ -17,7 +17,9 @@ from signer.model.authority_suffixes import (
     AuthorityChoice,
     ByExistence,
     ExpectedSecret,
+    Published,
     RotatingAuthorities,
+    SeparateNodeClients,
 )
 from signer.model.cluster import ClusterKey
 from tests.unit.signer.controller.support import NOW, Clock
@@ -201,6 +203,36 @@ async def test_after_a_rotation_that_was_abandoned_both_cas_are_accepted(world: 
     assert (found.client, found.also_accepted) == (loaded(NEW), (loaded(OLD),))
     del world.objects[OLD_SUFFIX]
     assert (await world.issuing(choice)).waiting_hashes == {hash_of(OLD)}
+
+
+WITHOUT_RECORD = AfterRotation(ONE_AUTHORITY, frozenset(), published=Published.READ)
+
+
+async def test_nobody_is_denied_after_the_record_was_deleted_and_the_controller_restarted(world: World) -> None:
+    """A node that joined with the CAs that are published may be the first that names the other one."""
+    published = b"".join(authority(number).secret_data["tls.crt"] for number in (NEW, OLD))
+    world.objects["trust"] = {
+        "metadata": {"resourceVersion": "1"},
+        "data": encoded({"server-ca.crt": published}),
+    }
+    world.secrets = world.restarted()
+    found = await world.issuing(WITHOUT_RECORD)
+    assert (found.accepted_hashes, found.waiting_hashes) == (frozenset({hash_of(OLD)}), frozenset({hash_of(NEW)}))
+    assert await world.issuing(WITHOUT_RECORD) is found
+    node_client = SeparateNodeClients(NEW_SECRET, published=Published.READ)
+    assert hash_of(NEW) in (await world.issuing(node_client)).waiting_hashes
+    assert (await world.issuing(AfterRotation(ONE_AUTHORITY, frozenset()))).waiting_hashes == frozenset()
+
+
+@pytest.mark.parametrize("data", [None, "x", {"server-ca.crt": 5}, encoded({"server-ca.crt": b"garbage"}), {}])
+async def test_published_cas_that_cannot_be_read_change_nothing(world: World, data: Any) -> None:
+    assert (await world.issuing(WITHOUT_RECORD)).waiting_hashes == frozenset()
+    world.objects["trust"] = {"metadata": {"resourceVersion": "1"}, "data": data}
+    found = await world.issuing(WITHOUT_RECORD)
+    assert (found.client, found.waiting_hashes) == (loaded(OLD), frozenset())
+    world.objects["trust"] = Unreachable("away", cause=Cause.NETWORK)
+    with pytest.raises(Unreachable):
+        await world.answer(WITHOUT_RECORD)
 
 
 async def test_an_unchanged_answer_is_the_same_object(world: World) -> None:

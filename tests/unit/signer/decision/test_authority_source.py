@@ -32,7 +32,9 @@ from signer.model.authority_suffixes import (
     ByExistence,
     ExpectedSecret,
     FormerAuthorities,
+    NoRecord,
     NotRotated,
+    Published,
     RotatingAuthorities,
     RotationOfAuthorities,
     SeparateNodeClients,
@@ -523,6 +525,12 @@ class TestRotation:
     def test_none(self) -> None:
         assert self.chosen(NotRotated()) == ONE_AUTHORITY
         assert no_rotation(CLUSTER) == NotRotated()
+
+    def test_no_record(self) -> None:
+        """It may have been deleted in the middle of a rotation."""
+        chosen = self.chosen(NoRecord())
+        assert chosen == AfterRotation(ONE_AUTHORITY, frozenset(), published=Published.READ)
+        assert self.chosen(NoRecord(), "RKE2ControlPlane") == CLIENT_AND_SERVER
 
     def test_under_way(self) -> None:
         assert self.chosen(self.ROTATING) is self.ROTATING

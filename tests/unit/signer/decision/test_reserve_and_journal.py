@@ -129,6 +129,7 @@ class Harness:
             KEY,
             *cast("Any", (snapshots, caches, reservations, records, None)),
             serving=ServingFactsSource(cast("Any", caches), NO_NETWORKS, ServicesReport()),
+            host_certificates=cast("Any", None),
         )
 
     async def _is_gone(self, machine: MachineKey) -> bool:
@@ -205,7 +206,7 @@ def test_machine_that_lost_its_provider_id_meanwhile() -> None:
     tokens = SimpleNamespace(asks=lambda key, username: TokenAsks(TracedTo(frozenset({owner}))))
     serving = ServingFactsSource(caches, NO_NETWORKS, ServicesReport())
     parts = (None, caches, SimpleNamespace(live_reads=None), None, tokens)
-    judge = ReserveAndJournal(KEY, *cast("Any", parts), serving=serving).match
+    judge = ReserveAndJournal(KEY, *cast("Any", parts), serving=serving, host_certificates=cast("Any", None)).match
     chosen = policy(bootstrapTokens={"matchMachines": "WithoutProviderID"})
     snapshot = cast("Any", SimpleNamespace(policy=chosen, decision_inputs=DecisionInputs(), audited=True))
     tpm = replace(TPM, attests_without_provider_id=True)

@@ -13,6 +13,7 @@ import pytest
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
+from signer.model.host_keys import NO_HOST_KEYS, AttestedHostKey, AttestedHostKeys
 from signer.model.record import AttestedNode, BuiltinApproval, JournalEntry
 from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import (
@@ -101,7 +102,7 @@ def derived(use: bytes) -> tuple[bytes, str]:
 
 
 def test_it_survives_the_api_server() -> None:
-    ours = sealed(a_record(first_attestation=NOW + timedelta(microseconds=5)))
+    ours = sealed(replace(a_record(first_attestation=NOW + timedelta(microseconds=5)), ssh=HOST_KEYS))
     metadata = {"namespace": CLUSTER.namespace, "name": ours.name, "uid": "moved", "resourceVersion": "9"}
     spec = json.loads(json.dumps({**record_spec(ours), "seal": ours.seal}))
     read = parse_record({"metadata": metadata, "spec": spec})
@@ -110,6 +111,18 @@ def test_it_survives_the_api_server() -> None:
 
 
 # Nothing in it can be changed
+
+
+HOST_KEYS = AttestedHostKeys(
+    trust_version=7,
+    attested=NOW,
+    host_keys=(AttestedHostKey("ssh-ed25519 AAAA", 4711),),
+    principals=("node-1", "192.0.2.1"),
+    not_before=NOW - timedelta(seconds=60),
+    not_after=NOW + timedelta(days=30),
+    authority="SHA256:abc",
+    nonce_key="0123456789abcdef",
+)
 
 
 def _other(value: Any) -> Any:
@@ -127,7 +140,7 @@ def _other(value: Any) -> Any:
 
 
 def _changed_records() -> dict[str, AttestedNode]:
-    ours = sealed(a_record())
+    ours = sealed(replace(a_record(), ssh=HOST_KEYS))
     changes: dict[str, AttestedNode] = {
         "journal": replace(ours, journal=()),
         "journal twice": replace(ours, journal=(*ours.journal, *ours.journal)),
@@ -156,6 +169,14 @@ def _changed_records() -> dict[str, AttestedNode]:
             ours.builtin_approvals[0], **{field.name: _other(getattr(ours.builtin_approvals[0], field.name))}
         )
         changes[f"builtin_approvals.{field.name}"] = replace(ours, builtin_approvals=(approval,))
+    for field in fields(AttestedHostKeys):
+        held: Any = getattr(HOST_KEYS, field.name)
+        other: Any = held[:-1] if isinstance(held, tuple) else _other(held)
+        changes[f"ssh.{field.name}"] = replace(ours, ssh=replace(HOST_KEYS, **{field.name: other}))
+    for field in fields(AttestedHostKey):
+        one = replace(HOST_KEYS.host_keys[0], **{field.name: _other(getattr(HOST_KEYS.host_keys[0], field.name))})
+        changes[f"ssh.host_keys.{field.name}"] = replace(ours, ssh=replace(HOST_KEYS, host_keys=(one,)))
+    changes["ssh"] = replace(ours, ssh=NO_HOST_KEYS)
     return changes
 
 
@@ -233,7 +254,7 @@ def test_two_generations() -> None:
 def test_every_use_has_its_own_key() -> None:
     keys = ControllerKeys(CURRENT, OLD)
     subkeys = [subkey for use in KeyUse for subkey in keys.subkeys(use)]
-    assert len({subkey.secret for subkey in subkeys}) == len({subkey.identifier for subkey in subkeys}) == 12
+    assert len({subkey.secret for subkey in subkeys}) == len({subkey.identifier for subkey in subkeys}) == 14
     assert {CURRENT, OLD}.isdisjoint(subkey.secret for subkey in subkeys)
 
 

@@ -13,7 +13,14 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
 from signer.audit.values import InvalidValue, read, write
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
-from signer.model.ssh_access import NoRotationPeriod, SSHOff, SSHSettings
+from signer.model.ssh_access import (
+    MasterSecretReference,
+    NoMasterSecret,
+    NoRotationPeriod,
+    RevokedByPolicy,
+    SSHOff,
+    SSHSettings,
+)
 
 ON: Final = SSHSettings(timedelta(hours=720), (), NoRotationPeriod())
 
@@ -65,7 +72,13 @@ def test_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    "ssh", [None, {}, {"rotationPeriod": "24h", **keys({"key": line(1), "comment": "in the safe"}, {"key": line(2)})}]
+    "ssh",
+    [
+        None,
+        {},
+        {"masterSecretRef": {"name": "m", "generations": [1, 2]}},
+        {"rotationPeriod": "24h", **keys({"key": line(1), "comment": "in the safe"}, {"key": line(2)})},
+    ],
 )
 def test_in_the_audit_log(ssh: Any) -> None:
     """A decision's line holds the policy, and is read again."""
@@ -145,3 +158,88 @@ def test_comments(comment: Any) -> None:
 @pytest.mark.parametrize("ssh", [[], "on", True, {"breakGlass": []}, keys("x"), {"breakGlass": {"publicKeys": {}}}])
 def test_other_types(ssh: Any) -> None:
     assert invalid(ssh).startswith("spec.ssh")
+
+
+# The reference to a master secret
+
+
+def reference(value: Any) -> Any:
+    found = parse({"masterSecretRef": value}).ssh
+    assert isinstance(found, SSHSettings)
+    return found.master_secret
+
+
+def test_references_to_a_master_secret() -> None:
+    assert reference(None) == NoMasterSecret()
+    assert reference({"name": "break-glass"}) == MasterSecretReference("break-glass", (0,))
+    assert reference({"name": "m", "generations": [3, 4]}) == MasterSecretReference("m", (3, 4))
+    assert reference({"name": "m", "generations": [1_000_000]}) == MasterSecretReference("m", (1_000_000,))
+
+
+@pytest.mark.parametrize("name", [None, "", "A", "a/b", "../a", "a" * 254, 5, "a\n"])
+def test_names_that_no_secret_has(name: Any) -> None:
+    assert invalid({"masterSecretRef": {"name": name}}).startswith("spec.ssh.masterSecretRef.name")
+
+
+def test_a_reference_that_is_no_object() -> None:
+    assert invalid({"masterSecretRef": "m"}).startswith("spec.ssh.masterSecretRef.name")
+
+
+@pytest.mark.parametrize("generations", [[], [0, 1, 2], [1, 1], [-1], [1_000_001], [True], ["0"], 0, {}])
+def test_generations_that_are_none(generations: Any) -> None:
+    refused = invalid({"masterSecretRef": {"name": "m", "generations": generations}})
+    assert refused.startswith("spec.ssh.masterSecretRef.generations")
+
+
+def test_a_line_of_the_audit_log_from_before_the_reference() -> None:
+    written = json.loads(write(parse({})))
+    written["ssh"].pop("master_secret")
+    assert read(Policy, written, "policy") == parse({})
+
+
+# Revocations
+
+
+def test_revocations() -> None:
+    found = parse({"revoked": {"keyIDs": ["grant/a", "x"], "serials": ["7", "9" * 19], "publicKeys": [line()]}}).ssh
+    assert isinstance(found, SSHSettings)
+    assert found.revoked == RevokedByPolicy(("grant/a", "x"), ("7", "9" * 19), (line(),))
+    assert 9 * 10**18 < int(found.revoked.serials[1]) < 2**64
+    assert parse({"revoked": None}).ssh == parse({"revoked": {}}).ssh == ON
+
+
+@pytest.mark.parametrize(
+    "revoked",
+    [
+        {"keyIDs": [""]},
+        {"keyIDs": ["a b"]},
+        {"keyIDs": ["a\n"]},
+        {"keyIDs": ["\x1b[2J"]},
+        {"keyIDs": ["é"]},
+        {"keyIDs": ["a" * 1025]},
+        {"keyIDs": ["a", "a"]},
+        {"keyIDs": [str(number) for number in range(1001)]},
+        {"keyIDs": "a"},
+        {"serials": ["0"]},
+        {"serials": ["07"]},
+        {"serials": ["-1"]},
+        {"serials": ["1" * 20]},
+        {"serials": ["7-9"]},
+        {"serials": ["\u0667"]},
+        {"serials": [7]},
+        {"serials": ["7", "7"]},
+        {"serials": [str(number + 1) for number in range(1001)]},
+        {"publicKeys": [f"{line()} comment"]},
+        {"publicKeys": [f"{line()}\n"]},
+        {"publicKeys": [line()[:-2]]},
+        {"publicKeys": [line(), line()]},
+        {"publicKeys": [line(1 + number % 200) for number in range(257)]},
+        {"publicKeys": [None]},
+        [],
+    ],
+)
+def test_revocations_that_are_none(revoked: Any) -> None:
+    """An invalid list makes the policy invalid, so the published list stays: no entry is dropped in silence."""
+    message = invalid({"revoked": revoked})
+    assert message.startswith("spec.ssh.revoked")
+    assert line().split()[1] not in message

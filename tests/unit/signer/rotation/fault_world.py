@@ -118,16 +118,6 @@ POLICY: Final = NODE_ATTESTATION_POLICIES.object(KEY.name, KEY.namespace)
 CLUSTER: Final = CLUSTERS_V1BETA2.object(KEY.name, KEY.namespace)
 RECORD: Final = CERTIFICATE_AUTHORITY_ROTATIONS.object(KEY.name, KEY.namespace)
 PINS: Final = KUBEADM_CONFIGS_V1BETA2.object(POOL, KEY.namespace)
-_ROLLS: Final = {
-    Step.SERVERS_TRUST: RecordMoment.TRUST_WRITTEN,
-    Step.CONTROLLER_MANAGERS_SIGN: RecordMoment.TRUST_WRITTEN,
-    Step.NODES_TRUST: RecordMoment.TRUST_WRITTEN,
-    Step.PREPARED: RecordMoment.TRUST_WRITTEN,
-    Step.SERVERS_PRESENT: RecordMoment.SWITCHED,
-    Step.DROP_OLD: RecordMoment.TRUST_WRITTEN,
-    Step.NODES_RETURN: RecordMoment.TRUST_WRITTEN,
-}
-"""By step, the time after which Machines of the control plane must be made."""
 
 
 class Broken(AssertionError):
@@ -479,8 +469,7 @@ class FaultWorld:
 
     def lagging(self, record: RotationRecord) -> list[Server]:
         """The Machines of the control plane that are older than what the step published."""
-        moment = _ROLLS.get(record.step)
-        after = NotYet() if moment is None else record.at(moment)
+        after = record.machines_made_after
         return [] if isinstance(after, NotYet) else [one for one in self.state.servers if one.created <= after]
 
     def roll_one(self) -> None:

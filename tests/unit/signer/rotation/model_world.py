@@ -50,6 +50,7 @@ from signer.rotation.facts import (
     RootCAFacts,
     ServerFacts,
     ServersFacts,
+    SignedByKnown,
     SigningFacts,
     TrustFacts,
 )
@@ -318,7 +319,9 @@ class ModelWorld:
             paused=False,
             authorities={kind: AuthorityFacts(self.secrets[kind], dict(self.pairs[kind])) for kind in self.secrets},
             trust=TrustFacts(self.bundle(self.trust[0]), self.bundle(self.trust[1]), self.trust[2], self._link_end()),
-            kubeconfig=KubeconfigFacts(self.bundle(self.kubeconfig[0]), self.bundle((self.kubeconfig[1],))),
+            kubeconfig=KubeconfigFacts(
+                self.bundle(self.kubeconfig[0]), SignedByKnown(*self.bundle((self.kubeconfig[1],)))
+            ),
             cluster_info=self.bundle(self.cluster_info),
             authentication=AuthenticationFacts(self.bundle(tuple(sorted(self.authentication, key=str))), ()),
             root_ca=RootCAFacts(

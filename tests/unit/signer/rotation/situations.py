@@ -29,6 +29,7 @@ from signer.rotation.facts import (
     RootCAFacts,
     ServerFacts,
     ServersFacts,
+    SignedByKnown,
     SigningFacts,
     TrustFacts,
 )
@@ -123,7 +124,7 @@ def facts_at(step: Step, **changes: Any) -> Facts:
     link = Link.OLD_WITH_NEW if trusts and not switched and not withdrawn else Link.NONE
     accepts_new = trusts and not withdrawn
     presented = Presented.NEW if presents_new else (Presented.OLD_LINKED if accepts_new else Presented.OLD)
-    kubeconfig = (client[::-1] if switched else client), (DIGEST[signs],)
+    kubeconfig = (client[::-1] if switched else client), SignedByKnown(DIGEST[signs])
     facts = Facts(
         now=NOW,
         paused=False,

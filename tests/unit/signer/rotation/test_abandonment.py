@@ -15,7 +15,10 @@ from signer.rotation.facts import (
     HeldCertificate,
     KubeconfigFacts,
     Link,
+    NoClientCertificate,
     NotObserved,
+    SignedByKnown,
+    SignedByUnknown,
     SigningFacts,
     TrustFacts,
 )
@@ -26,6 +29,7 @@ from tests.unit.signer.rotation.situations import DIGEST, HASH, NEW, OLD, facts_
 
 ONLY = (DIGEST[OLD],)
 BOTH = (DIGEST[OLD], DIGEST[NEW])
+BY_OLD, BY_NEW = SignedByKnown(DIGEST[OLD]), SignedByKnown(DIGEST[NEW])
 CLUSTER, PROXY = AuthorityKind.CLUSTER, AuthorityKind.FRONT_PROXY
 
 
@@ -37,7 +41,7 @@ def cleared() -> Facts:
         facts,
         authorities=authorities,
         trust=TrustFacts(ONLY, ONLY, Link.NONE),
-        kubeconfig=KubeconfigFacts(ONLY, ONLY),
+        kubeconfig=KubeconfigFacts(ONLY, BY_OLD),
         nodes=(node(evidence=OLD, client=OLD, serving=OLD),),
         signing=SigningFacts(DIGEST[OLD], DIGEST[OLD]),
         cluster_info=ONLY,
@@ -49,9 +53,9 @@ def cleared() -> Facts:
 def test_what_is_cleared_may_be_rotated_again() -> None:
     require_cleared(cleared())
     require_cleared(replace(cleared(), nodes=(replace(node(), serving=""),)))
-    token = KubeconfigFacts(ONLY, ())
+    token = KubeconfigFacts(ONLY, NoClientCertificate())
     require_cleared(replace(cleared(), kubeconfig=token))
-    require_cleared(replace(cleared(), signing=Absent(), cluster_info=NotObserved("there is none"), pins={}))
+    require_cleared(replace(cleared(), signing=Absent(), cluster_info=Absent(), pins={}))
 
 
 @pytest.mark.parametrize(
@@ -65,10 +69,12 @@ def test_what_is_cleared_may_be_rotated_again() -> None:
         (replace(cleared(), trust=TrustFacts(BOTH, ONLY, Link.NONE)), "<cluster>-trust does not hold"),
         (replace(cleared(), trust=TrustFacts(ONLY, BOTH, Link.NONE)), "<cluster>-trust does not hold"),
         (replace(cleared(), kubeconfig=Absent()), "<cluster>-kubeconfig cannot be read"),
-        (replace(cleared(), kubeconfig=KubeconfigFacts(BOTH, ONLY)), "<cluster>-kubeconfig is of another CA"),
-        (replace(cleared(), kubeconfig=KubeconfigFacts(ONLY, (DIGEST[NEW],))), "<cluster>-kubeconfig is of another"),
+        (replace(cleared(), kubeconfig=KubeconfigFacts(BOTH, BY_OLD)), "<cluster>-kubeconfig is of another CA"),
+        (replace(cleared(), kubeconfig=KubeconfigFacts(ONLY, BY_NEW)), "-kubeconfig is by the other CA"),
+        (replace(cleared(), kubeconfig=KubeconfigFacts(ONLY, SignedByUnknown())), "-kubeconfig is not by the CA of"),
         (replace(cleared(), signing=SigningFacts(DIGEST[OLD], DIGEST[NEW])), "<cluster>-signing holds another pair"),
         (replace(cleared(), cluster_info=BOTH), "cluster-info does not hold"),
+        (replace(cleared(), cluster_info=NotObserved("403")), "kube-public/cluster-info cannot be read: 403"),
         (replace(cleared(), pins={"pool": frozenset({HASH[OLD], HASH[NEW]})}), "pin another CA: pool"),
         (replace(cleared(), unattested=("machine-9",)), "no record, so that they may use the other CA: machine-9"),
         (with_secret(cleared(), PROXY, pair(OLD, PROXY, NEW)), "<cluster>-proxy holds more than"),

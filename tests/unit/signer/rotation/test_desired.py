@@ -37,9 +37,13 @@ from signer.rotation.facts import (
     Absent,
     AuthenticationFacts,
     HeldCertificate,
+    KubeconfigClient,
     KubeconfigFacts,
     Link,
+    NoClientCertificate,
     NotObserved,
+    SignedByKnown,
+    SignedByUnknown,
     TrustFacts,
     Unusable,
 )
@@ -177,7 +181,7 @@ def test_a_pair_that_is_there_is_never_replaced() -> None:
 
 def test_nothing_is_published_before_the_record_seals_the_new_ca() -> None:
     record = record_at(Step.NEW_AUTHORITY)
-    facts = replace(facts_at(record.step), trust=Unusable("x"), kubeconfig=KubeconfigFacts((), ()))
+    facts = replace(facts_at(record.step), trust=Unusable("x"), kubeconfig=KubeconfigFacts((), NoClientCertificate()))
     assert missing(record, facts) == []
     going_back = record_at(Step.RESTORE_OLD, made=False)
     assert missing(going_back, replace(facts_at(Step.RESTORE_OLD), trust=Absent())) == []
@@ -187,7 +191,10 @@ def test_nothing_is_published_before_the_record_seals_the_new_ca() -> None:
 def test_nothing_is_published_before_its_step(step: Step) -> None:
     record = replace(record_at(Step.ACCEPT), step=step)
     facts = replace(
-        facts_at(Step.ACCEPT), trust=Absent(), kubeconfig=KubeconfigFacts((), ()), pins={"pool": frozenset()}
+        facts_at(Step.ACCEPT),
+        trust=Absent(),
+        kubeconfig=KubeconfigFacts((), NoClientCertificate()),
+        pins={"pool": frozenset()},
     )
     assert missing(record, facts) == []
 
@@ -242,12 +249,13 @@ def test_an_edited_secret_is_written_again() -> None:
     assert missing(record_at(Step.SWITCH), bundle) == [WriteAuthority(CA, SecretContents(NEW_ONLY, NEW))]
 
 
+@pytest.mark.parametrize("client", [NoClientCertificate(), SignedByUnknown()])
 @pytest.mark.parametrize("step", [*between(Step.PUBLISH_TRUST, Step.DROP_OLD), *BACK])
-def test_a_kubeconfig_with_a_token_is_written_once(step: Step) -> None:
+def test_a_kubeconfig_with_a_token_is_written_once(step: Step, client: KubeconfigClient) -> None:
     """Its client certificate, if it has one, is by neither CA: it never becomes another one."""
     facts = facts_at(step)
     assert isinstance(facts.kubeconfig, KubeconfigFacts)
-    with_token = KubeconfigFacts(facts.kubeconfig.authorities, ())
+    with_token = KubeconfigFacts(facts.kubeconfig.authorities, client)
     writes = missing(record_at(step), replace(facts, kubeconfig=with_token))
     assert not [one for one in writes if isinstance(one, WriteKubeconfig)]
     writes = missing(record_at(step), replace(facts, kubeconfig=replace(with_token, authorities=())))
@@ -257,8 +265,8 @@ def test_a_kubeconfig_with_a_token_is_written_once(step: Step) -> None:
 def test_a_kubeconfig_is_by_the_cas_of_the_step() -> None:
     record = record_at(Step.SWITCH)
     for held in (
-        KubeconfigFacts((DIGEST[NEW], DIGEST[OLD]), (DIGEST[OLD],)),
-        KubeconfigFacts((DIGEST[OLD], DIGEST[NEW]), (DIGEST[NEW],)),
+        KubeconfigFacts((DIGEST[NEW], DIGEST[OLD]), SignedByKnown(DIGEST[OLD])),
+        KubeconfigFacts((DIGEST[OLD], DIGEST[NEW]), SignedByKnown(DIGEST[NEW])),
     ):
         facts = replace(facts_at(Step.SWITCH), kubeconfig=held)
         assert missing(record, facts) == [WriteKubeconfig(NEW_FIRST, NEW)]

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from signer.rotation.authorities import Role
 from signer.rotation.bundles import digest_of
-from signer.rotation.facts import KubeconfigFacts, NotObserved, Unusable
+from signer.rotation.facts import (
+    KubeconfigClient,
+    KubeconfigFacts,
+    NoClientCertificate,
+    NotObserved,
+    SignedByKnown,
+    SignedByUnknown,
+    Unusable,
+)
 from signer.rotation.kubeconfigs import (
     Issuers,
     KubeconfigNotChanged,
@@ -37,6 +45,7 @@ from tests.unit.signer.rotation.certificates import (
 
 OLD, NEW = authority(Role.OLD), authority(Role.NEW)
 BOTH = (OLD.loaded, NEW.loaded)
+CERTIFICATES = (OLD.certificate, NEW.certificate)
 OLD_DIGEST, NEW_DIGEST, THIRD_DIGEST = (digest_of(one.certificate.der) for one in (OLD, NEW, third()))
 BY_OLD = administrator(OLD)
 
@@ -68,14 +77,19 @@ def without_changes(document: Any) -> Any:
 # Facts
 
 
-@pytest.mark.parametrize(("issuer", "client"), [(OLD, (OLD_DIGEST,)), (NEW, (NEW_DIGEST,)), (third(), ())])
-def test_facts(issuer: Authority, client: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("issuer", "client"),
+    [(OLD, SignedByKnown(OLD_DIGEST)), (NEW, SignedByKnown(NEW_DIGEST)), (third(), SignedByUnknown())],
+)
+def test_facts(issuer: Authority, client: KubeconfigClient) -> None:
     document = as_yaml(kubeconfig_document(NEW.pem + OLD.pem, administrator(issuer)))
-    assert read_facts(document, *BOTH) == KubeconfigFacts((NEW_DIGEST, OLD_DIGEST), client)
+    assert read_facts(document, *CERTIFICATES) == KubeconfigFacts((NEW_DIGEST, OLD_DIGEST), client)
 
 
 def test_facts_with_a_token() -> None:
-    assert read_facts(as_yaml(kubeconfig_document(third().pem)), *BOTH) == KubeconfigFacts((THIRD_DIGEST,), ())
+    assert read_facts(as_yaml(kubeconfig_document(third().pem)), *CERTIFICATES) == KubeconfigFacts(
+        (THIRD_DIGEST,), NoClientCertificate()
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,14 +104,14 @@ def test_facts_with_a_token() -> None:
 )
 def test_a_kubeconfig_that_runs_or_reads_something_is_unusable(user: dict[str, Any]) -> None:
     document = as_yaml(kubeconfig_document(OLD.pem, BY_OLD, **user))
-    found = read_facts(document, *BOTH)
+    found = read_facts(document, *CERTIFICATES)
     assert isinstance(found, Unusable)
     assert next(iter(user)) in found.message
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"[]", b"a: &a [*a]", b"\xff", b"x: 1\nx: 2"])
 def test_what_is_no_kubeconfig(text: bytes) -> None:
-    assert isinstance(read_facts(text, *BOTH), Unusable)
+    assert isinstance(read_facts(text, *CERTIFICATES), Unusable)
     with pytest.raises(KubeconfigNotChanged):
         rewrite(text)
 
@@ -113,12 +127,14 @@ def test_the_client_certificate_is_by_the_other_ca() -> None:
     client_of(after).verify_directly_issued_by(x509.load_der_x509_certificate(NEW.certificate.der))
     assert client_of(after).public_key() == BY_OLD.certificate.public_key()
     assert client_of(after).subject == BY_OLD.certificate.subject
-    assert read_facts(as_yaml(after), *BOTH) == KubeconfigFacts((NEW_DIGEST, OLD_DIGEST), (NEW_DIGEST,))
+    assert read_facts(as_yaml(after), *CERTIFICATES) == KubeconfigFacts(
+        (NEW_DIGEST, OLD_DIGEST), SignedByKnown(NEW_DIGEST)
+    )
 
 
 def test_and_back_again() -> None:
     after = rewrite(rewrite(kubeconfig_document(OLD.pem, BY_OLD)), OLD, OLD.pem)
-    assert read_facts(as_yaml(after), *BOTH) == KubeconfigFacts((OLD_DIGEST,), (OLD_DIGEST,))
+    assert read_facts(as_yaml(after), *CERTIFICATES) == KubeconfigFacts((OLD_DIGEST,), SignedByKnown(OLD_DIGEST))
 
 
 _VALUES = st.recursive(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,16 @@ import pytest
 from signer.kube.errors import Cause, Forbidden, Unreachable
 from signer.rotation.authorities import AuthorityKind, Role
 from signer.rotation.bundles import digest_of, reference_of
-from signer.rotation.facts import Absent, HeldPair, KubeconfigFacts, Link, TrustFacts, Unusable
+from signer.rotation.facts import (
+    Absent,
+    HeldPair,
+    KubeconfigFacts,
+    Link,
+    SignedByKnown,
+    SignedByUnknown,
+    TrustFacts,
+    Unusable,
+)
 from signer.rotation.management import (
     RENEWED_BEFORE_END,
     Authorities,
@@ -18,7 +28,7 @@ from signer.rotation.management import (
     link_in,
     read_secrets,
 )
-from signer.rotation.phases import Step
+from signer.rotation.phases import Phase, Step
 from tests.unit.signer.authority.chains import DAY, new_old, of_our_own, old_new
 from tests.unit.signer.authority.support import NOW, ec_key
 from tests.unit.signer.rotation.certificates import (
@@ -81,12 +91,25 @@ async def test_everything() -> None:
     }
     assert found.authorities[ETCD].pairs == {Role.OLD: Absent(), Role.NEW: Absent()}
     assert found.trust == TrustFacts(digests(OLD, NEW), digests(NEW, OLD), Link.OLD_WITH_NEW)
-    assert found.kubeconfig == KubeconfigFacts(digests(OLD, NEW), digests(OLD))
+    assert found.kubeconfig == KubeconfigFacts(digests(OLD, NEW), SignedByKnown(*digests(OLD)))
     assert found.pairs == {(CA, Role.OLD): pair_of(OLD), (CA, Role.NEW): pair_of(NEW)}
     assert [one.certificate for one in found.cluster.both] == [OLD.certificate, NEW.certificate]
     assert found.kubeconfig_object["metadata"]["name"] == "blue-kubeconfig"
     assert found.trust_object["metadata"]["name"] == "blue-trust"
     assert "PRIVATE" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("by", "client"), [(OLD, SignedByKnown(*digests(OLD))), (NEW, SignedByUnknown()), (third(), SignedByUnknown())]
+)
+async def test_the_kubeconfig_once_the_kept_pairs_are_deleted(by: Any, client: Any) -> None:
+    """The CA of Secret ``<cluster>-ca`` alone is known then. Before the end, what nothing can sign again is not."""
+    kubeconfig = {"value": as_yaml(kubeconfig_document(OLD.pem, administrator(by)))}
+    objects = Objects(pair_secret(OLD), secret("kubeconfig", kubeconfig))
+    abandoned = replace(RECORD, phase=Phase.ABANDONED)
+    found = await read_secrets(objects, KEY, abandoned, KEYS, NOW)
+    assert found.kubeconfig == KubeconfigFacts(digests(OLD), client)
+    assert (await read(objects)).kubeconfig == KubeconfigFacts(digests(OLD), SignedByUnknown())
 
 
 async def test_nothing() -> None:

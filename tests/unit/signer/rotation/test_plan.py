@@ -261,7 +261,7 @@ def test_a_link_that_is_younger_than_the_trust_was_written_anew(step: Step) -> N
     assert next_move(record_at(step), older) == next_move(record_at(step), facts)
 
 
-@pytest.mark.parametrize("step", [Step.SWITCH, Step.SERVERS_PRESENT, Step.NODES_RETURN])
+@pytest.mark.parametrize("step", [Step.SWITCH, Step.SERVERS_PRESENT, Step.RESTORE_OLD])
 def test_no_other_link_is_waited_for(step: Step) -> None:
     """Machines that join in these steps do not need it."""
     facts = facts_at(step)

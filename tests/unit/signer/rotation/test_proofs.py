@@ -131,6 +131,7 @@ def test_each_pair_must_be_kept(kind: AuthorityKind, role: Any) -> None:
 def test_what_is_published_is_seen_everywhere(step: Step) -> None:
     facts = facts_at(step)
     not_known(proof(step, replace(facts, cluster_info=UNKNOWN)), match="timeout")
+    assert proof(step, replace(facts, cluster_info=Absent())) == Proven()
     not_proven(proof(step, replace(facts, trust=Absent())))
     not_proven(proof(step, replace(facts, trust=Unusable("x"))))
     for kind in AuthorityKind:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
-from signer.model.authority_suffixes import ExpectedSecret, FormerAuthorities, NotRotated, RotatingAuthorities
+from signer.model.authority_suffixes import ExpectedSecret, FormerAuthorities, NoRecord, RotatingAuthorities
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.seal import ControllerKeys, Fault
@@ -175,7 +175,7 @@ def verdict(world: World) -> str:
     known = world.rotations.of(KEY)
     assert isinstance(known, Unverified), known
     # Nothing of it signs or is accepted. Evidence that names a CA of it waits, because a denial would be final.
-    assert isinstance(world.rotations.authorities(KEY), FormerAuthorities | NotRotated)
+    assert isinstance(world.rotations.authorities(KEY), FormerAuthorities | NoRecord)
     return known.message
 
 
@@ -192,6 +192,13 @@ async def test_an_edited_record_does_not_count(world: World, field: str, value: 
         edited["spec"][field] = value
     world.watch(edited)
     assert Fault.WRONG_SEAL.value in verdict(world)
+
+
+async def test_without_a_record_one_may_have_been_deleted_before_the_start(world: World) -> None:
+    assert world.rotations.authorities(KEY) == NoRecord()
+    await world.begin()
+    world.cache.removed(world.current)
+    assert isinstance(world.rotations.authorities(KEY), FormerAuthorities), "deleted while this process runs"
 
 
 async def test_a_copy_of_another_clusters_record_does_not_count(world: World) -> None:

@@ -12,7 +12,7 @@ from signer.kube.client import LIST_PAGE_OBJECTS
 from signer.kube.errors import ApiError, Cause, Forbidden, NotFound, Unreachable
 from signer.rotation.authorities import Role
 from signer.rotation.bundles import MAXIMUM_CERTIFICATES, digest_of
-from signer.rotation.facts import AuthenticationFacts, NotObserved, RootCAFacts
+from signer.rotation.facts import Absent, AuthenticationFacts, NotObserved, RootCAFacts
 from signer.rotation.workload import AUTHENTICATION, CLUSTER_INFO, TwoDigests, WorkloadFacts, read_workload, unreachable
 from tests.unit.signer.rotation.certificates import as_yaml, authority, encoded, third
 
@@ -82,12 +82,18 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize("failure", [*FAILURES, NotFound("gone")])
+@pytest.mark.parametrize("failure", FAILURES)
 async def test_cluster_info_that_cannot_be_read(cluster: Cluster, failure: ApiError) -> None:
     cluster.objects[CLUSTER_INFO] = failure
     found = (await read(cluster)).cluster_info
     assert isinstance(found, NotObserved)
     assert found.message.isprintable()
+
+
+async def test_a_cluster_without_cluster_info(cluster: Cluster) -> None:
+    cluster.objects[CLUSTER_INFO] = NotFound("gone")
+    found = await read(cluster)
+    assert (found.cluster_info, found.cluster_info_object) == (Absent(), {})
 
 
 @pytest.mark.parametrize("failure", FAILURES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -11,15 +12,20 @@ from unittest.mock import Mock
 import pytest
 
 from attestors.wire.ssh.key_line import key_line, parse_key_line
+from attestors.wire.ssh.keys import PublicKey
+from signer.authority.ssh.derivation import derive_user_authority, parse_master_secret
 from signer.authority.ssh.secret import host_authority_in, user_authority_in
-from signer.configuration import SSHPermission
+from signer.configuration import MasterSecrets, SSHPermission
 from signer.controller.ssh_authorities import SSHAuthoritiesService
 from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES
 from signer.kube.errors import Cause, Unreachable
+from signer.kube.resources import SECRETS
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.seal import ControllerKeys
+from signer.model.ssh_access import MasterSecretReference
 from signer.ssh.available import NotAvailable, Reason
+from signer.ssh.master_secret import derived_keys
 from signer.ssh.secrets import CREATED_ANNOTATION, TRUST_VERSION_ANNOTATION
 from signer.store.caches import Caches
 from tests.unit.signer.rotation.memory_api import Call, Interfere, Moment
@@ -402,6 +408,106 @@ def test_it_is_written_before_it_is_shown() -> None:
         assert process.reconciler.status["trustVersion"] == version
 
     run(scenario())
+
+
+# RFC 016 literally: a master secret
+
+MASTER: Final = SECRETS.object("master", KEY.namespace)
+MASTER_JSON: Final = json.dumps(
+    {"key": base64.b64encode(bytes(range(32))).decode(), "salt": base64.b64encode(bytes(32)).decode()}
+)
+WITH_MASTER: Final = SSHPermission(frozenset({"*"}), MasterSecrets.ALLOWED)
+NAMED: Final = {"masterSecretRef": {"name": "master"}}
+
+
+def master_secret(text: str = MASTER_JSON) -> dict[str, Any]:
+    return {"data": {"master-secret.json": base64.b64encode(text.encode()).decode()}}
+
+
+async def with_master(
+    secret: dict[str, Any] | None, ssh: Any = None, permission: SSHPermission = WITH_MASTER
+) -> Process:
+    """A process whose policy names a master secret, after its first passes."""
+    world = World(ssh=NAMED if ssh is None else ssh)
+    if secret is not None:
+        world.api.put(MASTER, secret)
+    process = await Process.started(world)
+    process.allow(permission)
+    await process.until_it_waits()
+    return process
+
+
+def derived(generation: int) -> PublicKey:
+    return derive_user_authority(parse_master_secret(MASTER_JSON.encode()), generation=generation).public_key
+
+
+def test_the_authority_of_a_master_secret_is_trusted_as_a_break_glass_key() -> None:
+    async def scenario() -> None:
+        process = await with_master(master_secret())
+        trust, version = process.available().trust, process.available().trust.version
+        assert trust.user_authorities == (process.available().user.public_key, derived(0))
+        process.world.choose({"masterSecretRef": {"name": "master", "generations": [0, 1]}})
+        await process.until_it_waits()
+        trust = process.available().trust
+        assert trust.user_authorities[1:] == (derived(0), derived(1))
+        assert trust.version == version + 1
+        # The same key by its public half: it is there once, and nothing changes.
+        both = {"breakGlass": {"publicKeys": [{"key": key_line(derived(0))}]}}
+        process.world.choose({"masterSecretRef": {"name": "master", "generations": [0, 1]}, **both})
+        await process.until_it_waits()
+        assert process.available().trust == trust
+
+    run(scenario())
+
+
+def test_without_the_operators_word_a_master_secret_is_not_even_read() -> None:
+    async def scenario() -> None:
+        process = await with_master(master_secret(), permission=ANYWHERE)
+        assert process.shown().startswith("NotAllowed: ")
+        assert "ssh.masterSecrets" in process.shown()
+        assert isinstance(process.of(), NotAvailable)
+        assert MASTER not in {call.path for call in process.client.calls}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("secret", "message"),
+    [
+        (None, "does not exist"),
+        ({}, "has no master-secret.json"),
+        ({"data": {"master-secret.json": "%"}}, "not Base64"),
+        (master_secret("x" * 40_000), "more than 16384 bytes"),
+        (master_secret("hunter2"), "not JSON"),
+        (master_secret(json.dumps({"key": "aHVudGVyMg=="})), "bytes"),
+        (master_secret(json.dumps({"key": "hunter2", "salt": "", "more": 1})), "nothing else"),
+    ],
+)
+def test_a_master_secret_that_cannot_be_used_stops_everything(
+    secret: dict[str, Any] | None, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To go on without it would take the break-glass authority from the nodes, by a version that they believe."""
+
+    async def scenario() -> None:
+        process = await with_master(secret)
+        shown = process.shown()
+        assert shown.startswith("MasterSecretUnusable: ")
+        assert message in shown
+        assert "Secret master of spec.ssh.masterSecretRef" in shown
+        assert isinstance(process.of(), NotAvailable)
+        assert "hunter2" not in shown + caplog.text
+        process.world.api.put(MASTER, master_secret())
+        await process.until_it_waits()
+        assert process.available().trust.user_authorities[1:] == (derived(0),)
+
+    run(scenario())
+
+
+def test_nothing_of_a_master_secret_is_kept() -> None:
+    found = derived_keys(master_secret(), MasterSecretReference("master"))
+    text = repr(found) + str(found)
+    assert base64.b64encode(bytes(range(32))).decode() not in text
+    assert repr(bytes(range(32))) not in text
 
 
 @pytest.mark.parametrize("path", [USER, HOST])

@@ -23,7 +23,9 @@ from signer.kube.resources import MACHINES_V1BETA2
 from signer.model.authority_suffixes import (
     ExpectedSecret,
     FormerAuthorities,
+    NoRecord,
     NotRotated,
+    Published,
     RotatingAuthorities,
     RotationOfAuthorities,
     SeparateNodeClients,
@@ -437,6 +439,7 @@ def test_while_the_caches_are_out_of_touch_nothing_is_done(monkeypatch: pytest.M
     ("said", "expected"),
     [
         (NotRotated(), SeparateNodeClients(ExpectedSecret(OWN, "d", "h"))),
+        (NoRecord(), SeparateNodeClients(ExpectedSecret(OWN, "d", "h"), published=Published.READ)),
         (FormerAuthorities(frozenset({"f"})), SeparateNodeClients(ExpectedSecret(OWN, "d", "h"), frozenset({"f"}))),
         (ROTATING, ROTATING),
     ],

@@ -10,6 +10,8 @@ import pytest
 from attestors.wire import statement
 from attestors.wire.statement import ClientRenewal
 from attestors.wire.statement.names import RENEWAL_KEY, STATEMENT_KEY
+from signer.controller.node_client import NodeClientService
+from signer.controller.telemetry.metrics_collector import NODE_CLIENT_FORMER_NODES, NODE_CLIENT_NODES, MetricFamily
 from signer.kube.errors import Cause, Unreachable
 from signer.kube.resources import CONFIG_MAPS
 from signer.model.seal import ControllerKeys
@@ -65,6 +67,11 @@ def authentication(world: FaultWorld) -> tuple[bytes, ...]:
 
 def published(world: FaultWorld) -> tuple[bytes, ...]:
     return certificates(world.secret("trust")["client-ca.crt"])
+
+
+def gauges(process: Process) -> dict[MetricFamily, float]:
+    """What the metrics show."""
+    return {one.family: one.value for one in NodeClientService(process.node_client).gauges()}
 
 
 async def ordered(process: Process, *gates: str) -> str:
@@ -124,6 +131,7 @@ def test_the_whole_replacement() -> None:
         assert (await process.until_it_waits()).startswith("NotAccepted: ")
         reload_and_join(world)
         shown = await process.until_it_waits()
+        assert gauges(process) == {NODE_CLIENT_NODES: 0, NODE_CLIENT_FORMER_NODES: 2}
         assert shown.startswith("NodesRenew: ")
         assert "node-0, node-1" in shown
         assert await process.signs() == "own"
@@ -132,6 +140,7 @@ def test_the_whole_replacement() -> None:
         await world.renew(world.state.nodes[0], process)
         shown = await process.until_it_waits()
         assert ("node-0" in shown, "node-1" in shown) == (False, True)
+        assert gauges(process) == {NODE_CLIENT_NODES: 1, NODE_CLIENT_FORMER_NODES: 1}
         assert first in published(world), "one node has nothing else"
         await world.renew(world.state.nodes[1], process)
         shown = await process.until_it_waits()
@@ -153,6 +162,7 @@ def test_the_whole_replacement() -> None:
         world.wait(AGAIN_SECONDS)
         assert (await process.until_it_waits()).startswith("Signing: every API server accepts")
         assert isinstance(former(world), Retired)
+        assert gauges(process) == {NODE_CLIENT_NODES: 2}
         assert set(world.secret(FORMER_SUFFIX)) == {"tls.crt"}
         assert (await process.signs(), [node.client for node in world.state.nodes]) == ("own", [own(world)] * 2)
         assert [server.leaf for server in world.state.servers] == leaves

@@ -29,7 +29,7 @@ JITTER: Final = 0.2
 """Part of the pause that is random: replicas start with many clusters at once."""
 
 
-class WaysInReconciler:
+class WaysInWatch:
     """Looks for other ways into the machines of one workload cluster."""
 
     name: Final = "other ways in"
@@ -99,4 +99,4 @@ class WaysInReconciler:
         )
 
 
-__all__ = ["WaysInReconciler"]
+__all__ = ["WaysInWatch"]

@@ -1,0 +1,77 @@
+"""What this node keeps about the trust bundle that is in force: no older one may replace it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from authenticator.model.ssh_state import SSHRejection
+
+_FORMAT: Final = 1
+
+
+class UnreadableBundleState(ValueError):
+    """The file does not have this program's format."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleState:
+    """The content of the file."""
+
+    sequence: int = 0
+    """Of the bundle in force; 0 for none."""
+    digest: str = ""
+    """Of its content: the same sequence never stands for another one."""
+    trust_version: int = 0
+    revocations: int = 0
+    """Entries of the revocation list."""
+    not_after: int = 0
+    """Unix time until which the controller answers for it."""
+    rejection: SSHRejection | None = None
+    """Why the published one does not count; None if it does."""
+    restored: str = ""
+    """The files that were not as the bundle has them, and were restored; empty if none ever was."""
+    restored_at: int = 0
+    """Unix time."""
+
+
+def encode_bundle_state(state: BundleState) -> str:
+    """The content of the file."""
+    return json.dumps({"format": _FORMAT} | asdict(state), indent=1) + "\n"
+
+
+def decode_bundle_state(text: str) -> BundleState:
+    """Parse the content of the file.
+
+    Raises:
+        UnreadableBundleState: it does not have the format of :func:`encode_bundle_state`.
+    """
+    try:
+        document = json.loads(text)
+        if document.pop("format") != _FORMAT:
+            raise UnreadableBundleState("another version of this program wrote it")
+        rejection = document.pop("rejection")
+        state = BundleState(rejection=None if rejection is None else SSHRejection(**rejection), **document)
+        _require_types(state)
+    except UnreadableBundleState:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UnreadableBundleState("damaged") from None
+    return state
+
+
+def _require_types(state: BundleState) -> None:
+    numbers: tuple[Any, ...] = (
+        state.sequence,
+        state.trust_version,
+        state.revocations,
+        state.not_after,
+        state.restored_at,
+    )
+    texts: tuple[Any, ...] = (state.digest, state.restored)
+    if state.rejection is not None:
+        numbers += (state.rejection.at,)
+        texts += (state.rejection.reason, state.rejection.message)
+    if any(type(one) is not int or one < 0 for one in numbers) or any(type(one) is not str for one in texts):
+        raise UnreadableBundleState("damaged")

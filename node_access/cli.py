@@ -1,0 +1,120 @@
+"""``node-access-sessions``: serves sshd's principals command and ends sessions, or lists them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from node_access.daemon import SOCKET, Daemon
+from node_access.machine import Machine
+from node_access.node_files import FOLDER as NODE_FOLDER
+from node_access.node_files import NodeFiles
+from node_access.principals import UnknownRevocations
+from node_access.records import FALLBACK_FOLDER, Records
+from node_access.records import FOLDER as RECORDS_FOLDER
+from node_access.registry import Sessions, SystemClock
+from node_access.reports import write
+from node_access.values import Session
+
+_USER: Final = "node-access"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    options = _parser().parse_args(arguments)
+    return _list(options) if options.command == "list" else _run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="node-access-sessions", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="serve sshd's principals command, and end sessions in time")
+    listing = commands.add_parser("list", help="print the sessions, as JSON")
+    for command in (run, listing):
+        command.add_argument(
+            "--folder", type=Path, default=NODE_FOLDER, help="the folder that kubelet-authenticator's ssh.folder names"
+        )
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        allowed = pwd.getpwnam(_USER).pw_uid
+    except KeyError:
+        print(f"there is no user {_USER}: run systemd-sysusers", file=sys.stderr)
+        return 2
+    clock = SystemClock()
+    sessions = Sessions(Machine(), NodeFiles(options.folder), Records(RECORDS_FOLDER, FALLBACK_FOLDER), write, clock)
+    sessions.restore()
+    stop = _Stop()
+    signal.signal(signal.SIGTERM, stop.on_signal)
+    signal.signal(signal.SIGINT, stop.on_signal)
+    daemon = Daemon(sessions, path=SOCKET, allowed_user=allowed, report=write, clock=clock, alive=_notify)
+    try:
+        daemon.run(stop)
+    finally:
+        SOCKET.unlink(missing_ok=True)
+        daemon.close()
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    sessions, unusable = Records(RECORDS_FOLDER, FALLBACK_FOLDER).load()
+    revocations = NodeFiles(options.folder).revocations()
+    document = {
+        "sessions": [_shown(session) for session in sessions],
+        "unreadableRecords": unusable,
+        "alarms": [revocations.why] if isinstance(revocations, UnknownRevocations) else [],
+    }
+    print(json.dumps(document, indent=2))
+    return 0
+
+
+def _shown(session: Session) -> dict[str, object]:
+    certificate = session.certificate
+    return {
+        "unit": session.connection.unit,
+        "login": session.login_name,
+        "state": session.login.value,
+        "keyID": certificate.key_id,
+        "serial": certificate.serial,
+        "authority": certificate.authority.fingerprint,
+        "registeredAt": session.registered_at,
+        "deadline": session.deadline if session.has_end else None,
+    }
+
+
+class _Stop:
+    """Whether a signal has asked to stop. The event loop looks at least every few seconds."""
+
+    def __init__(self) -> None:
+        self._is_asked = False
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Remember it."""
+        self._is_asked = True
+
+    def __call__(self) -> bool:
+        return self._is_asked
+
+
+def _notify(state: str) -> None:
+    """Tell systemd, as sd_notify(3) does."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(state.encode("ascii"), address.replace("@", "\0", 1) if address.startswith("@") else address)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

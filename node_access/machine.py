@@ -1,0 +1,174 @@
+"""This machine, as far as sessions need it: processes, control groups and terminals together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from node_access import terminals
+from node_access.control_groups import Gone, Hierarchy, NotAConnection, find_hierarchy
+from node_access.processes import NoProcess, Process, Processes
+from node_access.values import Connection, ProcessIdentity
+
+_VARIABLE: Final = "SSH_CONNECTION="
+_MAXIMUM_ANCESTORS: Final = 64
+
+
+class NotAsked(Exception):
+    """The question does not come from sshd's monitor in a unit of ours; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A process that was started in a connection, and is outside its control group."""
+
+    process: Process
+    control_groups: str
+    is_attached: bool
+    """Its terminal or a living parent is the connection's, as with ``su -`` and ``sudo -i``. Else root moved it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The kernel's view."""
+
+    processes: Processes = field(default_factory=Processes)
+    hierarchy: Hierarchy = field(default_factory=find_hierarchy)
+
+    def asking(self, command: int) -> tuple[Connection, tuple[ProcessIdentity, ...]]:
+        """The connection for which a principals command asks, and sshd's process without privileges in it.
+
+        ``command`` is the number of a process that waits for the answer, and so is not used again meanwhile.
+
+        Raises:
+            NotAsked: its parent is no monitor of a connection.
+        """
+        try:
+            asking = self.processes.find(command)
+            connection = self.connection_of(self.processes.find(asking.parent).identity)
+            if self._control_group(command) != connection.control_group:
+                raise NotAsked("the principals command is in another unit than its parent")
+            others = [
+                process.identity
+                for process in self._members(connection)
+                if process.parent == connection.monitor.pid and process.identity != asking.identity
+            ]
+            self.processes.require(asking.identity)
+        except (NoProcess, NotAConnection, Gone) as missing:
+            raise NotAsked(f"no connection: {missing}") from None
+        return connection, tuple(others) if len(others) == 1 else ()
+
+    def connection_of(self, monitor: ProcessIdentity) -> Connection:
+        """The connection with that monitor.
+
+        Raises:
+            NoProcess, NotAConnection, Gone: there is none.
+        """
+        path = self._control_group(monitor.pid)
+        connection = Connection(path, self.hierarchy.inode(path), monitor)
+        self.processes.require(monitor)
+        return connection
+
+    def exists(self, connection: Connection) -> bool:
+        """Whether the connection's unit is there."""
+        try:
+            return self.hierarchy.inode(connection.control_group) == connection.inode
+        except Gone:
+            return False
+
+    def members(self, connection: Connection) -> tuple[ProcessIdentity, ...]:
+        """The processes of a connection; none if it is over."""
+        return tuple(process.identity for process in self._members(connection))
+
+    def hang_up(self, connection: Connection) -> None:
+        """Tell shells and what they run that it is over."""
+        with contextlib.suppress(Gone):
+            self.hierarchy.signal(connection.control_group, connection.inode, signal.SIGHUP)
+
+    def kill(self, connection: Connection) -> None:
+        """End all processes of a connection."""
+        with contextlib.suppress(Gone):
+            self.hierarchy.kill(connection.control_group, connection.inode)
+
+    def tell(self, connection: Connection, message: str) -> None:
+        """Show a message on the terminals of a connection."""
+        for number in terminals.pseudo_terminals(process.terminal for process in self._members(connection)):
+            terminals.write(number, message)
+
+    def left(self, connection: Connection, seen: Iterable[ProcessIdentity]) -> list[Left]:
+        """Processes of a connection that are elsewhere, as far as that can be seen, before it is killed.
+
+        They were ``seen`` in it, descend from it, have its terminal, or have its ``SSH_CONNECTION``. A process of root
+        that shed all of that is not found.
+        """
+        members = {process.identity.pid: process for process in self._members(connection)}
+        table = {process.identity.pid: process for process in self.processes.all()}
+        terminal_devices = {process.terminal for process in members.values()} - {0}
+        variable = self._variable(members)
+        remembered = frozenset(seen)
+        found: list[Left] = []
+        for pid, process in table.items():
+            if pid in members:
+                continue
+            attached = process.terminal in terminal_devices or _descends(process, members, table)
+            if attached or process.identity in remembered or (variable and variable in self._environment(pid)):
+                with contextlib.suppress(NoProcess):
+                    found.append(Left(process, self.processes.control_groups(pid), attached))
+        return found
+
+    def end(self, identity: ProcessIdentity) -> None:
+        """Kill one process."""
+        with contextlib.suppress(ProcessLookupError), hold(identity.pid) as held:
+            if self.processes.runs(identity):  # the number is that process's as long as it is held
+                signal.pidfd_send_signal(held, signal.SIGKILL)
+
+    def _control_group(self, pid: int) -> str:
+        return self.hierarchy.connection_of(self.processes.control_groups(pid))
+
+    def _members(self, connection: Connection) -> Iterator[Process]:
+        try:
+            pids = self.hierarchy.pids(connection.control_group, connection.inode)
+        except Gone:
+            return
+        for pid in pids:
+            with contextlib.suppress(NoProcess):
+                yield self.processes.find(pid)
+
+    def _variable(self, members: Iterable[int]) -> str:
+        for pid in members:
+            for one in self._environment(pid):
+                if one.startswith(_VARIABLE):
+                    return one
+        return ""
+
+    def _environment(self, pid: int) -> list[str]:
+        try:
+            return self.processes.environment(pid)
+        except NoProcess:
+            return []
+
+
+@contextlib.contextmanager
+def hold(pid: int) -> Iterator[int]:
+    """A descriptor of a process. Raises ProcessLookupError: there is none."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _descends(process: Process, members: Container[int], table: Mapping[int, Process]) -> bool:
+    """Whether one of its ancestors is a member."""
+    for _ in range(_MAXIMUM_ANCESTORS):
+        if process.parent in members:
+            return True
+        parent = table.get(process.parent)
+        if parent is None:
+            return False
+        process = parent
+    return False

@@ -1,0 +1,91 @@
+"""Which principals this node accepts for a login."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from attestors.wire.ssh.certificate import Certificate
+from attestors.wire.ssh.errors import SSHRefused
+from attestors.wire.ssh.krl import RevocationList
+from attestors.wire.ssh.principals import LoginOnEveryNode, LoginOnNode, PlainPrincipal, UserPrincipal
+
+
+@dataclass(frozen=True, slots=True)
+class NodeName:
+    """The name that the controller has attested."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotAttested:
+    """This machine has no name yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revocations:
+    """The lists that count."""
+
+    lists: tuple[RevocationList, ...]
+
+    def revoke(self, certificate: Certificate) -> bool:
+        """Whether one of them revokes the certificate."""
+        return any(_revokes(one, certificate) for one in self.lists)
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRevocations:
+    """A list is missing or unreadable: nobody knows what is revoked."""
+
+    why: str
+
+
+KnownOrNot: TypeAlias = Revocations | UnknownRevocations
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What this node's files say."""
+
+    name: NodeName | NotAttested
+    break_glass: frozenset[str]
+    """Fingerprints of the authorities whose certificates count for plain logins."""
+    revocations: KnownOrNot
+
+
+class LoginRefused(ValueError):
+    """Nothing is accepted for this login with this certificate; the message says why."""
+
+
+def accepted_principals(login_name: str, certificate: Certificate, node: Node) -> tuple[UserPrincipal, ...]:
+    """What a certificate must name, one of it at least, to be accepted for that login.
+
+    Raises:
+        LoginRefused: nothing is accepted.
+    """
+    if isinstance(node.revocations, UnknownRevocations):
+        raise LoginRefused(node.revocations.why)
+    if node.revocations.revoke(certificate):
+        raise LoginRefused("the certificate is revoked")
+    found = tuple(_accepted(login_name, certificate, node))
+    if not found:
+        raise LoginRefused("this node has no attested name yet, and the authority is none for emergencies")
+    return found
+
+
+def _accepted(login_name: str, certificate: Certificate, node: Node) -> Iterator[UserPrincipal]:
+    if certificate.authority.fingerprint in node.break_glass:
+        yield PlainPrincipal(login_name)
+    if isinstance(node.name, NodeName):
+        yield LoginOnNode(login_name, node.name.name)
+        yield LoginOnEveryNode(login_name)
+
+
+def _revokes(revoked: RevocationList, certificate: Certificate) -> bool:
+    try:
+        revoked.require_not_revoked(certificate)
+    except SSHRefused:
+        return True
+    return False

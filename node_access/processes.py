@@ -1,0 +1,104 @@
+"""Processes, as proc(5) shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from node_access.values import ProcessIdentity
+
+_ZOMBIES: Final = frozenset("ZXx")
+_MAXIMUM_BYTES: Final = 256 * 1024
+_PARENT, _TERMINAL, _STARTED = 1, 4, 19
+"""Fields of ``stat`` behind the name, from the state on."""
+
+
+class NoProcess(Exception):
+    """It has ended, or another one has its number now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that runs."""
+
+    identity: ProcessIdentity
+    name: str
+    parent: int
+    terminal: int
+    """Device number; 0 for none."""
+
+
+class Processes:
+    """The processes of this machine."""
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+
+    def find(self, pid: int) -> Process:
+        """The process with that number.
+
+        Raises:
+            NoProcess: there is none, or it has ended and waits for its parent.
+        """
+        state, process = self._read(pid)
+        if state in _ZOMBIES:
+            raise NoProcess(pid)
+        return process
+
+    def require(self, identity: ProcessIdentity) -> Process:
+        """That very process. Raises as :meth:`find`."""
+        process = self.find(identity.pid)
+        if process.identity != identity:
+            raise NoProcess(identity.pid)
+        return process
+
+    def runs(self, identity: ProcessIdentity) -> bool:
+        """Whether that very process runs."""
+        try:
+            self.require(identity)
+        except NoProcess:
+            return False
+        return True
+
+    def is_collected(self, identity: ProcessIdentity) -> bool:
+        """Whether it has ended, and its parent has taken note."""
+        try:
+            return self._read(identity.pid)[1].identity != identity
+        except NoProcess:
+            return True
+
+    def all(self) -> Iterator[Process]:
+        """Every process that runs."""
+        for entry in self._proc.iterdir():
+            if entry.name.isdigit():
+                try:
+                    yield self.find(int(entry.name))
+                except NoProcess:
+                    continue
+
+    def control_groups(self, pid: int) -> str:
+        """The control groups of a process, a line for each hierarchy. Raises as :meth:`find`."""
+        return self._text(pid, "cgroup")
+
+    def environment(self, pid: int) -> list[str]:
+        """``NAME=VALUE``, as it was when the program started. Raises as :meth:`find`."""
+        return self._text(pid, "environ").split("\0")
+
+    def _read(self, pid: int) -> tuple[str, Process]:
+        text = self._text(pid, "stat")
+        name, _, rest = text.partition("(")[2].rpartition(")")
+        fields = rest.split()
+        identity = ProcessIdentity(pid, int(fields[_STARTED]))
+        return fields[0], Process(identity, name, int(fields[_PARENT]), int(fields[_TERMINAL]))
+
+    def _text(self, pid: int, file: str) -> str:
+        try:
+            with (self._proc / str(pid) / file).open("rb") as opened:
+                content = opened.read(_MAXIMUM_BYTES)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            raise NoProcess(pid) from None
+        if not content and file == "stat":
+            raise NoProcess(pid)
+        return content.decode("utf-8", "replace")

@@ -1,0 +1,339 @@
+"""Host certificates of sshd, issued with a kubelet's client certificate to a request that names host keys.
+
+The record names them before they are signed, and they leave this process only after the approval: as the kubelet's
+certificate. Whatever is wrong with them, the kubelet gets its certificate.
+
+Two nodes must not have one host key. This replica refuses a key that a record of another identity holds, as far as it
+sees the records, or that it records at the same time. Two replicas that serve different clusters may both certify one
+key within the time of a watch event. From then on, each refuses it to both nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from attestors.wire.names import SSH_HOST_KEYS_OID, Purpose
+from attestors.wire.node_access import NodeAccess, NodeAccessRefused, Trust, render
+from attestors.wire.ssh.certificate import SignedCertificate
+from attestors.wire.ssh.errors import SSHRefused
+from attestors.wire.ssh.key_line import key_line, parse_key_line
+from attestors.wire.ssh.keys import HostKey, host_key
+from signer.audit.decision_inputs import HostKeysStage
+from signer.authority.ssh.authorities import HostAuthority
+from signer.authority.ssh.errors import SSHAuthorityRefused
+from signer.authority.ssh.requests import HostCertificateRequest, Nonce, Serial
+from signer.decision.cached_facts import ServingFactsSource
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred
+from signer.model.host_keys import (
+    NOT_ASKED,
+    AttestedHostKey,
+    AttestedHostKeys,
+    HostCertificateReason,
+    HostCertificates,
+    HostCertificatesIssued,
+    HostCertificatesRefused,
+    NotAsked,
+)
+from signer.model.policy import Policy
+from signer.model.reasons import Reason
+from signer.model.record import AttestedNode
+from signer.model.seal import ControllerKeys, KeyUse, joined
+from signer.model.signing_request import SigningRequest
+from signer.model.ssh_access import SSHSettings
+from signer.rules.host_certificates import (
+    HostAuthorityFacts,
+    HostKeysNotCertified,
+    HostNameFacts,
+    ProvenHostKeys,
+    host_names,
+    key_id_of,
+    planned_host_keys,
+    principal_of,
+    proven_host_keys,
+)
+from signer.rules.machine import MachineFacts
+from signer.store.caches import Caches
+from signer.store.records import Records, conflicting_names
+
+_SOON: Final = timedelta(seconds=0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class SigningHostAuthority:
+    """The authority that may sign now, and what nodes are told to trust."""
+
+    host: HostAuthority = field(repr=False)
+    trust: Trust
+
+
+@dataclass(frozen=True, slots=True)
+class NoSigningHostAuthority:
+    """None may sign now."""
+
+    message: str
+
+
+HostAuthorityOf: TypeAlias = Callable[[ClusterKey], SigningHostAuthority | NoSigningHostAuthority]
+"""The authority of one Cluster. The answer holds for one signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCertificatesSwitchedOff:
+    """The controller runs without SSH: the extension counts as any other unknown one."""
+
+
+SWITCHED_OFF: Final = HostCertificatesSwitchedOff()
+
+
+class HostKeysBeingCertified:
+    """The host keys that this replica is about to record, of all clusters."""
+
+    def __init__(self) -> None:
+        self._keys: set[str] = set()
+
+    @contextlib.contextmanager
+    def hold(self, keys: tuple[str, ...]) -> Iterator[None]:
+        """Keep others from recording them meanwhile.
+
+        Raises:
+            Deferred: another request with one of them is being recorded.
+        """
+        if not self._keys.isdisjoint(keys):
+            raise Deferred(Reason.RESERVATION_PENDING, "the host key of this request is being recorded", _SOON)
+        self._keys.update(keys)
+        try:
+            yield
+        finally:
+            self._keys.difference_update(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCertificateParts:
+    """What all clusters share."""
+
+    authority_of: HostAuthorityOf
+    being_certified: HostKeysBeingCertified = field(default_factory=HostKeysBeingCertified)
+    host_keys_oid: str = SSH_HOST_KEYS_OID
+
+
+HostCertificateSwitch: TypeAlias = HostCertificateParts | HostCertificatesSwitchedOff
+
+Planned: TypeAlias = AttestedHostKeys | HostCertificatesRefused | NotAsked
+
+
+class HostCertificateIssuer:
+    """Plans and signs the host certificates of one cluster."""
+
+    def __init__(
+        self,
+        key: ClusterKey,
+        switch: HostCertificateSwitch,
+        caches: Caches,
+        records: Records,
+        serving: ServingFactsSource,
+    ) -> None:
+        self._key = key
+        self._switch = switch
+        self._caches = caches
+        self._records = records
+        self._serving = serving
+
+    @contextlib.contextmanager
+    def recording(self, planned: Planned) -> Iterator[None]:
+        """Around the write of the record.
+
+        Raises:
+            Deferred: another request with the same host key is being recorded.
+        """
+        if isinstance(self._switch, HostCertificatesSwitchedOff) or not isinstance(planned, AttestedHostKeys):
+            yield
+            return
+        with self._switch.being_certified.hold(tuple(one.public_key for one in planned.host_keys)):
+            yield
+
+    def plan(self, request: SigningRequest, facts: MachineFacts, note: Callable[[HostKeysStage], None]) -> Planned:
+        """The certificates to journal. ``note`` gets what the answer depends on.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        asked = self._asked(request, facts.policy)
+        if isinstance(asked, NotAsked):
+            return NOT_ASKED
+        parts, settings, value = asked.parts, asked.settings, asked.value
+        found = parts.authority_of(self._key)
+        if isinstance(found, NoSigningHostAuthority):
+            note(HostKeysStage(parts.host_keys_oid, unavailable=found.message))
+            return HostCertificatesRefused(HostCertificateReason.AUTHORITIES_NOT_AVAILABLE, found.message)
+        authority = _facts_of(found, self._caches.authentic.keys())
+        stage = HostKeysStage(parts.host_keys_oid, authority=authority)
+        try:
+            proven = proven_host_keys(value, request.certificate_request.subject_public_key_info)
+            holders, names = self._holders(proven, facts), self._names(facts)
+            stage = HostKeysStage(parts.host_keys_oid, authority=authority, holders=holders, names=names)
+            serials = tuple([_serial_number() for _ in proven.keys])
+            return planned_host_keys(proven, serials, facts, names, holders, authority, settings)
+        except HostKeysNotCertified as refused:
+            return HostCertificatesRefused(refused.reason, refused.message)
+        finally:
+            note(stage)
+
+    async def issue(self, planned: Planned, record: AttestedNode) -> HostCertificates:
+        """Sign what the record holds since just now."""
+        if not isinstance(planned, AttestedHostKeys):
+            return planned
+        return await self._signed(planned, record)
+
+    async def issue_again(self, request: SigningRequest, policy: Policy, record: AttestedNode) -> HostCertificates:
+        """The certificates that were journaled for the host keys of a request whose kubelet certificate is published
+        again.
+        """
+        asked = self._asked(request, policy)
+        if isinstance(asked, NotAsked):
+            return NOT_ASKED
+        try:
+            proven = proven_host_keys(asked.value, request.certificate_request.subject_public_key_info)
+        except HostKeysNotCertified as refused:
+            return HostCertificatesRefused(refused.reason, refused.message)
+        recorded = record.ssh
+        if not isinstance(recorded, AttestedHostKeys) or not recorded.has(frozenset(proven.keys)):
+            return _not_journaled("no host certificates were journaled for these host keys with it")
+        return await self._signed(recorded, record)
+
+    async def _signed(self, recorded: AttestedHostKeys, record: AttestedNode) -> HostCertificates:
+        if isinstance(self._switch, HostCertificatesSwitchedOff):
+            return NOT_ASKED
+        found = self._switch.authority_of(self._key)
+        if isinstance(found, NoSigningHostAuthority):
+            return HostCertificatesRefused(HostCertificateReason.AUTHORITIES_NOT_AVAILABLE, found.message)
+        if found.host.public_key.fingerprint != recorded.authority:
+            return _not_journaled(f"host authority {recorded.authority}, which was to sign them, signs no longer")
+        secret = nonce_secret(self._caches.authentic.keys(), recorded.nonce_key)
+        if not secret:
+            return _not_journaled("the controller key of their journal entry is no longer in use")
+        try:
+            requests = [certificate_request(recorded, one, record, secret) for one in recorded.host_keys]
+            if isinstance(found.host.private_key, ec.EllipticCurvePrivateKey):  # slow, and releases the GIL
+                signed = await asyncio.to_thread(_sign, found.host, requests)
+            else:
+                signed = _sign(found.host, requests)
+            text = render(NodeAccess(signed, found.trust))
+        except (SSHRefused, SSHAuthorityRefused, NodeAccessRefused) as refused:
+            return HostCertificatesRefused(HostCertificateReason.SIGNING_FAILED, str(refused))
+        return HostCertificatesIssued(recorded, tuple(one.line for one in signed), text)
+
+    def _asked(self, request: SigningRequest, policy: Policy) -> _Asked | NotAsked:
+        if (
+            isinstance(self._switch, HostCertificatesSwitchedOff)
+            or request.header.signer.purpose is not Purpose.CLIENT
+            or not isinstance(policy.ssh, SSHSettings)
+        ):
+            return NOT_ASKED
+        value = extension_value(request, self._switch.host_keys_oid)
+        return value if isinstance(value, NotAsked) else _Asked(self._switch, policy.ssh, value)
+
+    def _holders(self, proven: ProvenHostKeys, facts: MachineFacts) -> tuple[AttestedNode, ...]:
+        """A record of another identity that holds one of the keys now; one suffices."""
+        for key in proven.keys:
+            for record in self._caches.authentic.with_host_key(key):
+                if record.identity.digest != facts.identity.digest and facts.now < record.held_until:
+                    return (record,)
+        return ()
+
+    def _names(self, facts: MachineFacts) -> HostNameFacts:
+        names = host_names(facts)
+        return HostNameFacts(
+            conflicting_names(self._caches, self._records, facts.machine, names.dns_names, names.ip_addresses),
+            self._serving.facts(facts.policy, facts.machine, names),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    parts: HostCertificateParts
+    settings: SSHSettings
+    value: bytes
+
+
+def extension_value(request: SigningRequest, oid: str) -> bytes | NotAsked:
+    """The value of the CSR's extension with host keys."""
+    for extension in request.certificate_request.library.extensions:
+        if extension.oid.dotted_string == oid and isinstance(extension.value, x509.UnrecognizedExtension):
+            return extension.value.value
+    return NOT_ASKED
+
+
+def nonce_secret(keys: ControllerKeys, identifier: str) -> bytes:
+    """The subkey under which a journal entry's nonces are made; empty if its controller key is not in use any more."""
+    for subkey in keys.subkeys(KeyUse.SSH_NONCE):
+        if hmac.compare_digest(subkey.identifier, identifier):
+            return subkey.secret
+    return b""
+
+
+def certificate_request(
+    recorded: AttestedHostKeys, one: AttestedHostKey, record: AttestedNode, secret: bytes
+) -> HostCertificateRequest:
+    """What the authority signs for one host key: all of it follows from the record.
+
+    Raises:
+        SSHRefused, SSHAuthorityRefused: no certificate can hold it.
+    """
+    cluster = record.machine.cluster
+    entry = joined(
+        cluster.namespace,
+        cluster.name,
+        record.node_name,
+        one.public_key,
+        str(one.serial_number),
+        *recorded.principals,
+        recorded.not_before.isoformat(),
+        recorded.not_after.isoformat(),
+        recorded.authority,
+    )
+    return HostCertificateRequest(
+        public_key=_host_key(one.public_key),
+        key_id=key_id_of(cluster.namespace, cluster.name, record.node_name),
+        principals=tuple(map(principal_of, recorded.principals)),
+        serial=Serial(one.serial_number),
+        nonce=Nonce.of_entry(secret, entry.encode("utf-8")),
+        now=int(recorded.attested.timestamp()),
+        lifetime=recorded.not_after - recorded.attested,
+    )
+
+
+def _sign(authority: HostAuthority, requests: list[HostCertificateRequest]) -> tuple[SignedCertificate, ...]:
+    return tuple([authority.sign(one) for one in requests])
+
+
+def _host_key(line: str) -> HostKey:
+    return host_key(parse_key_line(line))
+
+
+def _facts_of(found: SigningHostAuthority, keys: ControllerKeys) -> HostAuthorityFacts:
+    public_key = found.host.public_key
+    return HostAuthorityFacts(
+        key_line(public_key),
+        public_key.fingerprint,
+        tuple(map(key_line, (*found.trust.user_authorities, *found.trust.host_authorities))),
+        keys.subkeys(KeyUse.SSH_NONCE)[0].identifier,
+    )
+
+
+def _serial_number() -> int:
+    return secrets.randbelow(2**63 - 1) + 1
+
+
+def _not_journaled(message: str) -> HostCertificatesRefused:
+    return HostCertificatesRefused(HostCertificateReason.NOT_JOURNALED, message)

@@ -1,0 +1,97 @@
+"""What the trust bundle says: the authorities, and the key revocation list. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from attestors.wire.node_access import Trust
+from attestors.wire.ssh.errors import SSHReason, SSHRefused
+from attestors.wire.ssh.keys import RevocableKey
+from attestors.wire.ssh.krl import CertificateRevocations, Fingerprint, RevocationList, encode_revocation_list
+from attestors.wire.statement import (
+    MAXIMUM_REVOCATION_LIST_BYTES,
+    ClusterIdentity,
+    NodeAccessTrust,
+    SignedStatement,
+    Statement,
+)
+from signer.authority import CertificateAuthority
+from signer.authority.statement_signing import StatementKeys, sign_statement
+from signer.ssh.revocations import Revocation
+
+LIFETIME: Final = timedelta(days=30)
+"""How long a node accepts it that has not accepted it before. It is signed again long before."""
+BACKDATE: Final = timedelta(minutes=5)
+
+
+class TooManyRevocations(Exception):
+    """They do not fit into what nodes are told. No part of them is left out: the published list stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFacts:
+    """What nodes are to be told."""
+
+    cluster: ClusterIdentity
+    trust: Trust
+    revoked: tuple[Revocation, ...] = field(repr=False)
+    signers: tuple[CertificateAuthority, ...]
+    """The CAs by which a node may know the cluster."""
+
+    def payload(self, sequence: int) -> NodeAccessTrust:
+        """The statement's content under that sequence, which is the list's version, too.
+
+        Raises:
+            TooManyRevocations: the list is too large.
+            MalformedStatement: a number is.
+        """
+        return NodeAccessTrust(self.trust, revocation_list(self.revoked, sequence))
+
+
+def revocation_list(revoked: tuple[Revocation, ...], version: int) -> bytes:
+    """sshd's RevokedKeys. The version is a Unix time, or a little later: it stands as the time of the list, too.
+
+    Raises:
+        TooManyRevocations: it is too large.
+    """
+    try:
+        found = RevocationList(
+            version=version,
+            generated=version,
+            certificates=tuple(one for one in revoked if isinstance(one, CertificateRevocations)),
+            keys=tuple(one for one in revoked if isinstance(one, RevocableKey)),
+            fingerprints=tuple(one for one in revoked if isinstance(one, Fingerprint)),
+        )
+        encoded = encode_revocation_list(found)
+    except SSHRefused as refused:
+        if refused.reason is not SSHReason.TOO_LARGE:
+            raise
+        raise TooManyRevocations(refused.message) from None
+    if len(encoded) > MAXIMUM_REVOCATION_LIST_BYTES:
+        raise TooManyRevocations(
+            f"{found.entries} entries need {len(encoded)} bytes, and {MAXIMUM_REVOCATION_LIST_BYTES} can be published: "
+            "revoke public keys or serial numbers instead of key ids, or replace the user authority, which ends every "
+            "certificate that it signed"
+        )
+    return encoded
+
+
+def render(
+    facts: BundleFacts, payload: NodeAccessTrust, sequence: int, keys: StatementKeys, now: int
+) -> SignedStatement:
+    """The signed statement, valid from ``now`` (Unix time).
+
+    Raises:
+        MalformedStatement: a number or the count of signatures is out of bounds.
+        CertificateAuthorityUnavailable: a CA was loaded without its key.
+    """
+    statement = Statement(
+        cluster=facts.cluster,
+        sequence=sequence,
+        not_before=now - int(BACKDATE.total_seconds()),
+        not_after=now + int(LIFETIME.total_seconds()),
+        payload=payload,
+    )
+    return sign_statement(statement, facts.signers, keys)

@@ -1,0 +1,385 @@
+"""What the agent makes of the trust bundle, and how it keeps sshd's files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from attestors.wire import statement
+from attestors.wire.node_access import NodeAccessText
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.keys import PublicKey
+from attestors.wire.ssh.krl import (
+    AnyAuthority,
+    CertificateRevocations,
+    RevocationList,
+    encode_revocation_list,
+    parse_revocation_list,
+)
+from attestors.wire.ssh.signatures import public_key_of
+from attestors.wire.statement import ClusterIdentity
+from authenticator.api.errors import Unreachable
+from authenticator.configuration import SSH
+from authenticator.flow import sshd_files
+from authenticator.flow.clock import Clock
+from authenticator.flow.host_certificates import HostCertificates
+from authenticator.flow.sshd_files import KNOWN_HOSTS_FILE, REVOKED_KEYS_FILE, USER_AUTHORITIES_FILE
+from authenticator.flow.trust_bundle import REFUSED_SECONDS, TrustBundleStep
+from authenticator.model.bundle_state import (
+    BundleState,
+    UnreadableBundleState,
+    decode_bundle_state,
+    encode_bundle_state,
+)
+from authenticator.model.ssh_state import SSHRejection, SSHState, digest_of
+from authenticator.store.store import BUNDLE_FILE, BUNDLE_STATE_FILE, PIN_FILE, Damaged
+from tests.support.node_access import certificate, text_of, trust
+from tests.support.openssh import private_key, write_private_key
+from tests.support.statements import IDENTITY, NOW, bundle, controller, signed, trust_of
+from tests.unit.authenticator.builders import NODE
+from tests.unit.authenticator.flow.trust_fixtures import NEW, OLD, TrustNode
+
+HOST_KEY: Final = private_key("ed25519", 5)
+OTHER_USER: Final[PublicKey] = public_key_of(private_key("ed25519", 201))
+
+
+def revoked(*key_ids: str) -> CertificateRevocations:
+    return CertificateRevocations(AnyAuthority(), key_ids=key_ids)
+
+
+class BundleNode:
+    """A node with sshd that joined under the cluster's CA, and pinned the controller's keys."""
+
+    def __init__(self, folder: Path) -> None:
+        self.node = TrustNode(folder)
+        self.node.time = float(NOW)
+        self.store = self.node.store
+        self.host_key = write_private_key(folder / "ssh_host_ed25519_key", HOST_KEY)
+        self.ssh = SSH((self.host_key,), folder=folder / "node-access")
+        self.step = self.new_process()
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(wall=lambda: self.node.time, monotonic=lambda: self.node.time, sleep=self.node.pass_by)
+
+    def new_process(self) -> TrustBundleStep:
+        return TrustBundleStep(
+            self.node.configuration, self.ssh, self.store, self.clock, self.told.append, lambda *_: self.node.api
+        )
+
+    @property
+    def told(self) -> list[str]:
+        return self.node.told
+
+    def given(self, payload: Any, *signers: Any, **how: Any) -> None:
+        """Publish it, and look."""
+        self.node.publish_bundle(signed(payload, *(signers or (OLD,)), **how))
+        self.look()
+
+    def look(self) -> float:
+        self.node.pass_by(60)
+        return self.step.turn()
+
+    def answered(self, version: int = 7, **changes: Any) -> None:
+        """A certificate came with that trust behind it."""
+        node_configuration = replace(self.node.configuration, ssh=self.ssh)
+        certificates = HostCertificates(node_configuration, self.store, self.clock, self.told.append)
+        host = certificate(public_key_of(HOST_KEY), node=NODE, now=int(self.node.time))
+        certificates.receive(NodeAccessText(text_of(host, version=version, **changes)))
+        certificates.settle()
+
+    @property
+    def state(self) -> BundleState:
+        return self.store.bundle_state()
+
+    @property
+    def reason(self) -> str:
+        return self.state.rejection.reason if self.state.rejection is not None else ""
+
+    def file(self, name: str) -> Path:
+        return self.ssh.folder / name
+
+    def revocations(self) -> RevocationList:
+        return parse_revocation_list(self.file(REVOKED_KEYS_FILE).read_bytes())
+
+    def trusts(self) -> str:
+        return self.file(USER_AUTHORITIES_FILE).read_text()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> BundleNode:
+    return BundleNode(tmp_path / "node")
+
+
+def test_revocations_and_authorities_reach_sshd(node: BundleNode) -> None:
+    node.answered()
+    assert node.revocations().entries == 0
+    node.given(bundle(5, revoked("one", "two")), sequence=5)
+    assert node.revocations().entries == 2
+    assert (node.state.sequence, node.state.revocations, node.state.rejection) == (5, 2, None)
+    assert "2 revocations" in node.told[-1]
+    assert node.state.not_after == NOW + 86400
+
+    changed = trust(version=8, user_authorities=(OTHER_USER,))
+    node.given(replace(bundle(6), trust=changed), sequence=6)
+    assert node.trusts() == key_line(OTHER_USER) + "\n"
+    assert node.revocations().entries == 0
+    assert node.store.ssh_state() == SSHState(8, digest_of(changed))
+    told = list(node.told)
+    node.step = node.new_process()
+    node.look()
+    assert node.told == told, "once for each bundle, also after a restart"
+
+
+def test_a_node_that_was_answered_nothing_yet(node: BundleNode) -> None:
+    """That of `kubeadm init`, say: the bundle is as good a proof as the text behind a certificate."""
+    node.given(bundle(5), sequence=5)
+    assert node.trusts() == key_line(trust().user_authorities[0]) + "\n"
+    assert node.file(KNOWN_HOSTS_FILE).exists()
+    node.answered()
+    assert node.store.ssh_state().rejection is None
+    node.answered(version=6)
+    assert node.store.ssh_state().rejection is not None, "older than the bundle's"
+
+
+def test_without_anything_published(node: BundleNode) -> None:
+    assert node.look() == 60
+    assert not node.ssh.folder.exists()
+    node.node.api.failure = Unreachable("no answer")
+    node.look()
+    assert (node.state, node.told) == (BundleState(), [])
+
+
+@pytest.mark.parametrize(
+    ("payload", "how", "reason"),
+    [
+        (bundle(6), {"cluster": ClusterIdentity(IDENTITY.namespace, "other", IDENTITY.uid)}, "WrongCluster"),
+        (bundle(4), {"sequence": 4}, "Replayed"),
+        (bundle(6), {"keys": controller("x")}, "NotSignedByController"),
+        (bundle(6), {"not_after": NOW + 1}, "Expired"),
+        (bundle(6), {"not_before": NOW + 9000, "not_after": NOW + 99999}, "NotYetValid"),
+        (bundle(7), {}, "BadRevocationList"),
+        (replace(bundle(6), revocation_list=b"SSHKRL\n\0"), {}, "BadRevocationList"),
+        (bundle(6, version=6), {}, "OlderTrust"),
+        (replace(bundle(6), trust=trust(user_authorities=(OTHER_USER,))), {}, "ChangedTrust"),
+        (bundle(5, revoked("other")), {"sequence": 5}, "ChangedTrust"),
+        (trust_of(OLD), {}, "WrongKind"),
+    ],
+)
+def test_what_does_not_count_changes_nothing(node: BundleNode, payload: Any, how: dict[str, Any], reason: str) -> None:
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    before = {path.name: path.read_bytes() for path in node.ssh.folder.iterdir()}
+    stored = node.store.bundle()
+    node.given(payload, **{"sequence": 6, **how})
+    assert node.reason == reason
+    assert (node.state.sequence, node.store.bundle()) == (5, stored)
+    assert {path.name: path.read_bytes() for path in node.ssh.folder.iterdir()} == before
+    told = list(node.told)
+    node.look()
+    assert node.told == told, "said once"
+    node.given(bundle(8), sequence=8)
+    assert (node.state.sequence, node.reason) == (8, "")
+
+
+def test_a_signature_by_another_authority_does_not_count(node: BundleNode) -> None:
+    node.given(bundle(6), NEW, sequence=6)
+    assert node.reason == "NotSignedByTrustedCA"
+
+
+def test_a_node_without_a_pinned_key_accepts_none(node: BundleNode) -> None:
+    (node.store.folder / PIN_FILE).unlink()
+    node.given(bundle(6), sequence=6)
+    assert node.reason == "NotPinned"
+    assert not node.ssh.folder.exists()
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"x" * 2_000_000])
+def test_a_text_that_is_none(node: BundleNode, text: bytes) -> None:
+    node.node.publish_bundle(text)
+    node.look()
+    assert node.reason == "Malformed"
+
+
+def test_a_truncated_one(node: BundleNode) -> None:
+    node.node.publish_bundle(statement.encode(signed(bundle(6), OLD, sequence=6))[:-9])
+    node.look()
+    assert node.reason == "Malformed"
+
+
+def test_one_of_a_newer_controller(node: BundleNode) -> None:
+    text = statement.encode(signed(bundle(6), OLD, sequence=6))
+    node.node.publish_bundle(text.replace(b'"version":"v1"', b'"version":"v2"'))
+    node.look()
+    assert node.reason == "Unsupported"
+
+
+def test_it_is_read_only_when_it_changes(node: BundleNode) -> None:
+    node.given(bundle(5), sequence=5)
+    for _ in range(5):
+        node.look()
+    assert node.node.api.bundles_read == 1
+    again = signed(bundle(5), OLD, sequence=5, not_after=NOW + 999_999)
+    node.node.publish_bundle(again)
+    node.look()
+    assert (node.node.api.bundles_read, node.state.not_after) == (2, NOW + 999_999), "signed again"
+
+    node.given(bundle(4), sequence=4)
+    node.look()
+    assert node.node.api.bundles_read == 3
+    node.node.pass_by(REFUSED_SECONDS)
+    node.look()
+    assert node.node.api.bundles_read == 4, "it may count later"
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", encode_revocation_list(RevocationList(9, 9)), b"nothing that sshd reads"]
+)
+def test_a_revocation_list_that_somebody_removed_or_changed(node: BundleNode, content: bytes | None) -> None:
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    node.node.api.failure = Unreachable("no answer")
+    node.step = node.new_process()
+    if content is None:
+        node.file(REVOKED_KEYS_FILE).unlink()
+    else:
+        node.file(REVOKED_KEYS_FILE).write_bytes(content)
+    node.look()
+    assert node.revocations().entries == 1, "restored without the API server"
+    assert REVOKED_KEYS_FILE in node.told[-1]
+    assert (node.state.restored, node.state.restored_at) == (REVOKED_KEYS_FILE, int(node.node.time))
+    told = list(node.told)
+    node.look()
+    assert node.told == told
+
+
+def test_before_the_first_bundle_no_list_is_made_up(node: BundleNode) -> None:
+    """An empty one would let revoked certificates in."""
+    node.answered()
+    node.file(REVOKED_KEYS_FILE).unlink()
+    node.look()
+    assert not node.file(REVOKED_KEYS_FILE).exists()
+
+
+def test_trusted_authorities_that_somebody_changed(node: BundleNode) -> None:
+    node.answered()
+    node.given(bundle(5), sequence=5)
+    good = node.trusts()
+    node.file(USER_AUTHORITIES_FILE).write_text(key_line(OTHER_USER) + "\n")
+    node.look()
+    assert node.trusts() == good
+    newer = (trust().user_authorities[0], OTHER_USER)
+    node.answered(version=9, user_authorities=newer)
+    node.look()
+    assert node.trusts() == "".join(f"{key_line(key)}\n" for key in newer), "a newer trust came with a certificate"
+    node.file(REVOKED_KEYS_FILE).unlink()
+    node.look()
+    assert node.revocations().version == 5
+
+
+def test_a_file_of_somebody_else_stays(node: BundleNode) -> None:
+    """That of `krl revoke`, for when nothing is online."""
+    node.answered()
+    other = node.file("revoked_keys_offline")
+    other.write_bytes(b"a list")
+    node.given(bundle(5), sequence=5)
+    assert other.read_bytes() == b"a list"
+
+
+def test_a_lost_copy_is_read_again(node: BundleNode) -> None:
+    node.given(bundle(5, revoked("one")), sequence=5)
+    (node.store.folder / BUNDLE_FILE).unlink()
+    node.step = node.new_process()
+    node.node.api.failure = Unreachable("no answer")
+    node.file(REVOKED_KEYS_FILE).unlink()
+    node.look()
+    assert "stored trust bundle is missing" in node.told[-1]
+    node.node.api.failure = None
+    node.look()
+    assert node.revocations().entries == 1
+    assert node.store.bundle() == node.node.api.bundle
+
+
+def test_a_copy_of_another_content_is_not_used(node: BundleNode) -> None:
+    node.given(bundle(5, revoked("one")), sequence=5)
+    node.store.save_bundle(statement.encode(signed(bundle(5), OLD, sequence=5)))
+    node.node.api.failure = Unreachable("no answer")
+    node.step = node.new_process()
+    node.file(REVOKED_KEYS_FILE).unlink()
+    node.look()
+    assert not node.file(REVOKED_KEYS_FILE).exists()
+
+
+@pytest.mark.parametrize("name", [REVOKED_KEYS_FILE, USER_AUTHORITIES_FILE])
+def test_what_openssh_does_not_read_is_not_put_in_place(
+    node: BundleNode, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    before = node.file(name).read_bytes()
+
+    def refuse(file: Path, *arguments: str) -> None:
+        if name in file.name:
+            raise sshd_files.UnwrittenFiles(f"{name}: ssh-keygen does not read it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sshd_files, "_require_openssh", refuse)
+        node.given(replace(bundle(6), trust=trust(version=8, user_authorities=(OTHER_USER,))), sequence=6)
+        assert node.file(name).read_bytes() == before
+        assert "ssh-keygen does not read it" in node.told[-1]
+        assert (node.state.sequence, node.store.ssh_state().trust_version) == (5, 7)
+        told = list(node.told)
+        node.look()
+        assert node.told == told
+    node.look()
+    assert (node.state.sequence, node.store.ssh_state().trust_version) == (6, 8), "tried again"
+
+
+def test_another_cluster_begins_anew(node: BundleNode) -> None:
+    node.given(bundle(9), sequence=9)
+    node.store.forget_trust()
+    assert not (node.store.folder / BUNDLE_FILE).exists()
+    assert not (node.store.folder / BUNDLE_STATE_FILE).exists()
+    node.look()
+    assert node.state == BundleState(), "nothing before sshd's files are withdrawn"
+    assert node.store.ssh_state().is_of_former_cluster
+
+
+def test_a_lock_that_another_process_holds(node: BundleNode) -> None:
+    node.node.publish_bundle(signed(bundle(5), OLD, sequence=5))
+    with node.store.ssh_lock(timeout=0):
+        node.look()
+    assert node.state == BundleState()
+    node.look()
+    assert node.state.sequence == 5
+
+
+def test_the_state_survives() -> None:
+    for rejection in (None, SSHRejection("Replayed", "old", NOW)):
+        state = BundleState(5, "ab", 7, 2, NOW, rejection, "revoked_keys", NOW)
+        assert decode_bundle_state(encode_bundle_state(state)) == state
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"sequence": -1},
+        {"sequence": True},
+        {"digest": 1},
+        {"restored": None},
+        {"more": 1},
+        {"rejection": 1},
+    ],
+)
+def test_a_damaged_state_is_not_taken_for_none(node: BundleNode, change: dict[str, Any]) -> None:
+    text = json.dumps({**json.loads(encode_bundle_state(BundleState(5))), **change})
+    with pytest.raises(UnreadableBundleState):
+        decode_bundle_state(text)
+    (node.store.folder / BUNDLE_STATE_FILE).write_text(text)
+    with pytest.raises(Damaged):
+        node.look()
