@@ -148,6 +148,9 @@ class Daemon:
         except (NotAsked, RequestRefused, LoginRefused) as refused:
             self._report(Report(Level.WARNING, f"no principals: {refused}"))
             principals = ()
+        except Exception as defect:  # noqa: BLE001 - the ends of all sessions depend on this process; nobody gets in
+            self._report(Report(Level.ALERT, f"no principals: a defect: {type(defect).__name__}"))
+            principals = ()
         return ANSWERED + "".join(f"{principal}\n" for principal in principals).encode("ascii")
 
     def _hang_up(self, client: _Client) -> None:

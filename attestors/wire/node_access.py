@@ -19,6 +19,7 @@ the node's certificate. The node verifies each host certificate.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -183,11 +184,16 @@ def _lines(access: NodeAccess) -> Iterator[str]:
     yield _FIRST_LINE.decode("ascii")
     for certificate in access.host_certificates:
         yield f"{_Keyword.HOST_CERTIFICATE.value} {certificate.line}"
-    for user_authority in access.trust.user_authorities:
-        yield f"{_Keyword.USER_AUTHORITY.value} {key_line(user_authority)}"
-    for host_authority in access.trust.host_authorities:
-        yield f"{_Keyword.HOST_AUTHORITY.value} {key_line(host_authority)}"
-    yield f"{_Keyword.TRUST_VERSION.value} {access.trust.version}"
+    yield from _trust_lines(access.trust)
+
+
+@functools.lru_cache(maxsize=64)  # all nodes of a cluster get the same
+def _trust_lines(trust: Trust) -> tuple[str, ...]:
+    return (
+        *(f"{_Keyword.USER_AUTHORITY.value} {key_line(key)}" for key in trust.user_authorities),
+        *(f"{_Keyword.HOST_AUTHORITY.value} {key_line(key)}" for key in trust.host_authorities),
+        f"{_Keyword.TRUST_VERSION.value} {trust.version}",
+    )
 
 
 class _Lines:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,10 +14,18 @@ from typing import Any, TypeAlias
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
+from signer.controller.ssh_authorities import (
+    SSHAuthoritiesService,
+    SSHSwitchedOffConditions,
+    WaysInService,
+    tell_of_policy,
+)
 from signer.controller.ssh_bundle import SignersOfStatements, SSHBundleService
 from signer.controller.status.status_reconciler import ConditionSource
+from signer.controller.telemetry.recorder import Recorder
 from signer.decision.host_certificates import (
+    HostAuthorityAnswer,
+    HostAuthorityNotRead,
     HostCertificateParts,
     HostCertificatesSwitchedOff,
     HostCertificateSwitch,
@@ -25,11 +33,14 @@ from signer.decision.host_certificates import (
     SigningHostAuthority,
 )
 from signer.model.cluster import ClusterKey
+from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.ssh.available import NotAvailable, SSHAuthorities, SSHAuthoritiesOf
 from signer.ssh.bundle.reconciler import BundleReconciler
 from signer.ssh.reconciler import SSHReconciler
+from signer.ssh.recorded import recorded_reports
 from signer.ssh.revocations import PolicyRevocations
 from signer.ssh.ways_in.watch import WaysInWatch
+from signer.store.caches import ALL_PROVIDER_IDS, Caches, Wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,7 @@ class SSHParts:
     authorities: SSHAuthorities
     host_certificates: HostCertificateParts
     """What decisions need to sign."""
+    recorder: Recorder
 
     @property
     def authorities_of(self) -> SSHAuthoritiesOf:
@@ -50,12 +62,17 @@ class SSHParts:
 SSHWing: TypeAlias = SSHParts | SSHSwitchedOff
 
 
-def ssh_wing(configuration: Configuration) -> SSHWing:
+def ssh_wing(configuration: Configuration, recorder: Recorder) -> SSHWing:
     """The wing, or nothing."""
     if isinstance(configuration.ssh, SSHSwitchedOff):
         return configuration.ssh
     authorities = SSHAuthorities()
-    return SSHParts(configuration.ssh, authorities, HostCertificateParts(partial(_signing_authority, authorities)))
+    return SSHParts(
+        configuration.ssh,
+        authorities,
+        HostCertificateParts(partial(_signing_authority, authorities)),
+        recorder,
+    )
 
 
 def host_certificates_of(wing: SSHWing) -> HostCertificateSwitch:
@@ -63,11 +80,25 @@ def host_certificates_of(wing: SSHWing) -> HostCertificateSwitch:
     return HostCertificatesSwitchedOff() if isinstance(wing, SSHSwitchedOff) else wing.host_certificates
 
 
-def _signing_authority(authorities: SSHAuthorities, key: ClusterKey) -> SigningHostAuthority | NoSigningHostAuthority:
+def _signing_authority(authorities: SSHAuthorities, key: ClusterKey) -> HostAuthorityAnswer:
+    if not authorities.has_looked(key):
+        return HostAuthorityNotRead()
     found = authorities.of(key)
     if isinstance(found, NotAvailable):
         return NoSigningHostAuthority(f"{found.reason}: {found.message}")
     return SigningHostAuthority(found.host, found.trust)
+
+
+def wake_on_ssh_orders(wing: SSHWing, caches: Caches, wake: Wake) -> None:
+    """Have ``wake`` called when a policy has an order. Once per process."""
+    if isinstance(wing, SSHSwitchedOff):
+        return
+
+    def annotated(key: ClusterKey, annotations: Mapping[str, Any]) -> None:
+        if OPERATION_ANNOTATION in annotations:
+            wake(key, ALL_PROVIDER_IDS)
+
+    caches.on_policy_annotations(annotated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +138,8 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         caches=context.caches,
         authorities=wing.authorities,
         permission=wing.permission,
+        reports=partial(recorded_reports, context.caches),
+        tell=partial(tell_of_policy, context.key, wing.recorder, context.caches),
         changed=changed,
         now=now,
         random=random,
@@ -127,4 +160,12 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
     return SSHOfCluster(parts, lambda: {**reconciler.status, **bundle.status} if reconciler.status else {})
 
 
-__all__ = ["SSHOfCluster", "SSHParts", "SSHWing", "host_certificates_of", "ssh_of_cluster", "ssh_wing"]
+__all__ = [
+    "SSHOfCluster",
+    "SSHParts",
+    "SSHWing",
+    "host_certificates_of",
+    "ssh_of_cluster",
+    "ssh_wing",
+    "wake_on_ssh_orders",
+]

@@ -116,7 +116,7 @@ class Decider:
             key, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
         )
         serving = ServingFactsSource(caches, configuration.serving_networks, services_report)
-        issuer = HostCertificateIssuer(key, host_certificates, caches, records, serving)
+        issuer = HostCertificateIssuer(key, host_certificates, caches, records, serving, monotonic)
         self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing, issuer)
         self._parts = DecidesWith(
             key=key,

@@ -67,6 +67,8 @@ from signer.store.caches import Caches
 from signer.store.records import Records, conflicting_names
 
 _SOON: Final = timedelta(seconds=0.1)
+_LONGEST_WAIT_SECONDS: Final = 10.0
+_NEVER: Final = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,13 @@ class NoSigningHostAuthority:
     message: str
 
 
-HostAuthorityOf: TypeAlias = Callable[[ClusterKey], SigningHostAuthority | NoSigningHostAuthority]
+@dataclass(frozen=True, slots=True)
+class HostAuthorityNotRead:
+    """This controller has just begun to serve the Cluster, and will know in a moment."""
+
+
+HostAuthorityAnswer: TypeAlias = SigningHostAuthority | NoSigningHostAuthority | HostAuthorityNotRead
+HostAuthorityOf: TypeAlias = Callable[[ClusterKey], HostAuthorityAnswer]
 """The authority of one Cluster. The answer holds for one signature."""
 
 
@@ -142,7 +150,10 @@ class HostCertificateIssuer:
         caches: Caches,
         records: Records,
         serving: ServingFactsSource,
+        monotonic: Callable[[], float],
     ) -> None:
+        self._monotonic = monotonic
+        self._waiting_since = _NEVER
         self._key = key
         self._switch = switch
         self._caches = caches
@@ -172,7 +183,7 @@ class HostCertificateIssuer:
         if isinstance(asked, NotAsked):
             return NOT_ASKED
         parts, settings, value = asked.parts, asked.settings, asked.value
-        found = parts.authority_of(self._key)
+        found = self._authority(parts)
         if isinstance(found, NoSigningHostAuthority):
             note(HostKeysStage(parts.host_keys_oid, unavailable=found.message))
             return HostCertificatesRefused(HostCertificateReason.AUTHORITIES_NOT_AVAILABLE, found.message)
@@ -190,7 +201,11 @@ class HostCertificateIssuer:
             note(stage)
 
     async def issue(self, planned: Planned, record: AttestedNode) -> HostCertificates:
-        """Sign what the record holds since just now."""
+        """Sign what the record holds since just now.
+
+        Raises:
+            Deferred: the controller key is not available; the record has the certificates.
+        """
         if not isinstance(planned, AttestedHostKeys):
             return planned
         return await self._signed(planned, record)
@@ -198,6 +213,9 @@ class HostCertificateIssuer:
     async def issue_again(self, request: SigningRequest, policy: Policy, record: AttestedNode) -> HostCertificates:
         """The certificates that were journaled for the host keys of a request whose kubelet certificate is published
         again.
+
+        Raises:
+            Deferred: as :meth:`plan`.
         """
         asked = self._asked(request, policy)
         if isinstance(asked, NotAsked):
@@ -214,7 +232,7 @@ class HostCertificateIssuer:
     async def _signed(self, recorded: AttestedHostKeys, record: AttestedNode) -> HostCertificates:
         if isinstance(self._switch, HostCertificatesSwitchedOff):
             return NOT_ASKED
-        found = self._switch.authority_of(self._key)
+        found = self._authority(self._switch)
         if isinstance(found, NoSigningHostAuthority):
             return HostCertificatesRefused(HostCertificateReason.AUTHORITIES_NOT_AVAILABLE, found.message)
         if found.host.public_key.fingerprint != recorded.authority:
@@ -242,6 +260,22 @@ class HostCertificateIssuer:
             return NOT_ASKED
         value = extension_value(request, self._switch.host_keys_oid)
         return value if isinstance(value, NotAsked) else _Asked(self._switch, policy.ssh, value)
+
+    def _authority(self, parts: HostCertificateParts) -> SigningHostAuthority | NoSigningHostAuthority:
+        """The authority; a node that asks while the controller starts would else wait for its next renewal.
+
+        Raises:
+            Deferred: it has not been read yet. The wait is short: the kubelet waits too.
+        """
+        found = parts.authority_of(self._key)
+        if not isinstance(found, HostAuthorityNotRead):
+            return found
+        now = self._monotonic()
+        if self._waiting_since == _NEVER:
+            self._waiting_since = now
+        if now < self._waiting_since + _LONGEST_WAIT_SECONDS:
+            raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, "the SSH authorities are being read", _SOON)
+        return NoSigningHostAuthority("they have not been read")
 
     def _holders(self, proven: ProvenHostKeys, facts: MachineFacts) -> tuple[AttestedNode, ...]:
         """A record of another identity that holds one of the keys now; one suffices."""

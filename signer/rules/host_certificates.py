@@ -7,6 +7,7 @@ and those names and addresses of the Machine that a serving certificate might ho
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,8 +18,7 @@ from attestors.contract import Security
 from attestors.wire.names import Purpose
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
 from attestors.wire.ssh.key_line import key_line
-from attestors.wire.ssh.principals import HostAddress, HostPrincipal
-from attestors.wire.ssh.principals import HostName as HostNamePrincipal
+from attestors.wire.ssh.principals import HostPrincipal, parse_host_principal
 from attestors.wire.ssh_host_keys import HostKeysRefused, decode, verify
 from signer.authority.ssh.key_id import KeyID
 from signer.authority.ssh.requests import BACKDATE_SECONDS
@@ -141,7 +141,7 @@ def host_names(facts: MachineFacts) -> HostNames:
     names += [_name_with_cluster(facts), *_shorter_name(facts)]
     return HostNames(
         tuple(dict.fromkeys(name.lower() for name in names)),
-        tuple(dict.fromkeys(ipaddress.ip_address(one) for one in addresses)),
+        tuple(dict.fromkeys(map(_address, addresses))),
     )
 
 
@@ -162,17 +162,20 @@ def host_principals(facts: MachineFacts, names: HostNameFacts) -> tuple[str, ...
     if with_cluster not in names.conflicting_names and _is_a_principal(with_cluster):
         wanted.append(with_cluster)
     candidates = host_names(facts)
+    own = tuple(one for one in candidates.dns_names if one not in (facts.node_name, with_cluster, *shorter))
     asked = replace(
         facts,
         purpose=Purpose.SERVING,
-        dns_names=candidates.dns_names,
+        dns_names=own,
         ip_addresses=candidates.ip_addresses,
         conflicting_names=names.conflicting_names,
         serving=names.serving,
     )
-    own = {one for one in candidates.dns_names if one not in (facts.node_name, with_cluster, *shorter)}
-    wanted += [name for name in candidates.dns_names if name in own and _is_the_machines(asked, name)]
-    wanted += [str(address) for address in candidates.ip_addresses if _is_the_machines(asked, address)]
+    every = (*own, *candidates.ip_addresses)
+    if _are_the_machines(asked):  # nearly always
+        wanted += filter(_is_a_principal, map(str, every))
+    else:
+        wanted += [str(one) for one in every if _is_the_machines(asked, one)]
     return tuple(_within_limits(dict.fromkeys(wanted)))
 
 
@@ -182,10 +185,7 @@ def principal_of(name: str) -> HostPrincipal:
     Raises:
         SSHRefused: it can be none.
     """
-    try:
-        return HostAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return HostNamePrincipal(name)
+    return parse_host_principal(name)
 
 
 def host_certificate_end(facts: MachineFacts, settings: SSHSettings) -> datetime:
@@ -236,6 +236,12 @@ def key_id_of(namespace: str, cluster: str, node_name: str) -> KeyID:
     return KeyID.of("host", namespace, cluster, node_name)
 
 
+# The names of one Machine are found out about, judged and planned.
+@functools.lru_cache(maxsize=4096)
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(text)
+
+
 def _name_with_cluster(facts: MachineFacts) -> str:
     key = facts.machine.cluster
     return f"{facts.node_name}.{key.name}.{key.namespace}"
@@ -255,11 +261,15 @@ def _is_the_machines(asked: MachineFacts, name: str | ipaddress.IPv4Address | ip
         if isinstance(name, str)
         else replace(asked, dns_names=(), ip_addresses=(name,))
     )
+    return _are_the_machines(one) and _is_a_principal(str(name))
+
+
+def _are_the_machines(asked: MachineFacts) -> bool:
     try:
-        alternative_names_are_the_machines(one)
+        alternative_names_are_the_machines(asked)
     except (Refused, Deferred):
         return False
-    return _is_a_principal(str(name))
+    return True
 
 
 def _is_a_principal(name: str) -> bool:

@@ -59,9 +59,13 @@ class AvailableAuthorities:
     user: UserAuthority = field(repr=False)
     host: HostAuthority = field(repr=False)
     trust: Trust
-    """What nodes and clients should trust: these two, and the policy's break-glass keys after the user authority."""
+    """What nodes and clients should trust: these two, each followed by the second one of a rotation, and the policy's
+    break-glass keys as user authorities."""
     user_created_at: datetime
     host_created_at: datetime
+    renew_below: int = 0
+    """A node whose newest attested request reported a lower version of trust makes another one at once; 0 while no
+    rotation waits for that."""
 
 
 SSHAuthoritiesOf: TypeAlias = Callable[[ClusterKey], AvailableAuthorities | NotAvailable]
@@ -77,6 +81,10 @@ class SSHAuthorities:
     def of(self, key: ClusterKey) -> AvailableAuthorities | NotAvailable:
         """Implements :data:`SSHAuthoritiesOf`."""
         return self._known.get(key, NotAvailable(Reason.NOT_KNOWN, "no pass over the Secrets has been made"))
+
+    def has_looked(self, key: ClusterKey) -> bool:
+        """Whether a pass over the Secrets has been made since the Cluster is served."""
+        return key in self._known
 
     def offer(self, key: ClusterKey, authorities: AvailableAuthorities) -> None:
         """Have them sign from now on. Only after their seals were verified."""

@@ -10,12 +10,15 @@ from typing import Final
 import pytest
 import yaml
 
+from attestors.wire.statement import MAXIMUM_REVOCATION_LIST_BYTES
 from signer.configuration import MasterSecrets, SSHPermission
-from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES
+from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES, SSH_TRUST
 from signer.crds import custom_resource_definitions
 from signer.model import ssh_access
 from signer.ssh import reconciler, status
 from signer.ssh.available import Reason
+from signer.ssh.bundle import content, publishing
+from signer.ssh.bundle import reconciler as bundle
 from tests.documents.markdown import ROOT
 
 TEXT: Final = (ROOT / "docs/ssh-authorities.md").read_text(encoding="utf-8")
@@ -32,15 +35,27 @@ def first_column(heading: str) -> set[str]:
 
 def test_each_reason_is_named_and_no_other() -> None:
     assert first_column("`SSHAuthoritiesAvailable`") == {status.AVAILABLE, *(one.value for one in Reason)}
+    assert first_column("`SSHTrustPublished`") == {
+        bundle.PUBLISHED,
+        bundle.AUTHORITIES_NOT_AVAILABLE,
+        bundle.REVOCATIONS_UNKNOWN,
+        bundle.TOO_MANY_REVOCATIONS,
+        bundle.FORBIDDEN,
+        bundle.FAILED,
+    }
     assert first_column("`SSHAuthoritiesWithinPeriod`") == {status.WITHIN_PERIOD, status.PERIOD_PASSED}
 
 
 @pytest.mark.parametrize("page", ["ssh-authorities", "troubleshooting"])
 def test_each_condition_is_named(page: str) -> None:
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
-    for kind in (status.SSH_AUTHORITIES_AVAILABLE, status.SSH_AUTHORITIES_WITHIN_PERIOD):
+    for kind in (
+        status.SSH_AUTHORITIES_AVAILABLE,
+        status.SSH_AUTHORITIES_WITHIN_PERIOD,
+        bundle.SSH_TRUST_PUBLISHED,
+    ):
         assert f"`{kind}`" in text
-        assert not kind.counts_toward_ready(None)  # "Neither counts toward Ready"
+        assert not kind.counts_toward_ready(None)  # "None counts toward Ready"
 
 
 def test_each_field_is_named() -> None:
@@ -49,6 +64,7 @@ def test_each_field_is_named() -> None:
     shown = yaml.safe_load(re.findall(r"```text\n(status:.*?)```", TEXT, re.DOTALL)[0])["status"]["ssh"]
     assert set(shown) == set(SPEC["status"]["properties"]["ssh"]["properties"])
     assert f"`node_attestation_{SSH_AUTHORITIES.name}`" in TEXT
+    assert f"`node_attestation_{SSH_TRUST.name}`" in TEXT
 
 
 def test_figures() -> None:
@@ -59,6 +75,11 @@ def test_figures() -> None:
     assert timedelta(hours=24) == ssh_access.MINIMUM_ROTATION_PERIOD
     assert timedelta(hours=87840) == ssh_access.MAXIMUM_ROTATION_PERIOD
     assert all(one in TEXT for one in ("`720h`", "at most 8", "from 24h to 87840h"))
+    assert (ssh_access.MAXIMUM_REVOKED, ssh_access.MAXIMUM_REVOKED_KEYS) == (1000, 256)
+    assert all(one in TEXT for one in ("1,000 `keyIDs`, 1,000 `serials` and 256 `publicKeys`", "700 KiB"))
+    assert MAXIMUM_REVOCATION_LIST_BYTES == 700 * 1024
+    assert (content.LIFETIME.days, publishing.SIGNED_AGAIN.days) == (30, 10)
+    assert bundle.VERIFIED_SECONDS == 300
     assert reconciler.VERIFIED_SECONDS == 300  # "every five minutes"
 
 
@@ -71,8 +92,8 @@ def test_each_test_that_is_named_exists() -> None:
         assert name in defined, (file, name)
 
 
-def test_no_document_claims_that_the_controller_signs() -> None:
-    """Remove this with the claim, when it does: nothing of the wing calls ``sign``."""
-    assert "**The controller signs no SSH certificate yet.**" in TEXT
+def test_the_wing_itself_signs_nothing() -> None:
+    """Decisions sign host certificates; nothing signs users' certificates online."""
+    assert "It signs no users' certificates yet" in TEXT
     for file in (ROOT / "signer/ssh").rglob("*.py"):
         assert ".sign(" not in file.read_text(encoding="utf-8"), file

@@ -19,9 +19,10 @@ from typing import Final
 import pytest
 
 from attestors.wire.ssh.certificate import SignedCertificate
+from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations, SerialRange
 from attestors.wire.ssh.principals import LoginOnEveryNode, LoginOnNode, PlainPrincipal
-from attestors.wire.ssh.signatures import sign
+from attestors.wire.ssh.signatures import public_key_of, sign
 from tests.support.access_node import HOST, NODE, PROGRAM, USER, AccessNode
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.openssh import private_key
@@ -427,3 +428,65 @@ def test_root_that_leaves_its_unit_is_reported(node: AccessNode) -> None:
     assert f"process {gone} ('sleep') has left the connection's unit, and goes on" in journal
     assert "had left the connection's unit, and was ended, too" in journal
     node.machine.run(f"kill {gone}")
+
+
+# The configuration.
+
+NOT_SWITCHES: Final = frozenset(
+    {
+        # Of a listener, which systemd is here.
+        *("addressfamily", "ipqos", "listenaddress", "maxstartups", "persourcemaxstartups", "persourcenetblocksize"),
+        *("port", "rdomain", "persourcepenalties", "persourcepenaltyexemptlist", "persourcepenaltynetblocksize"),
+        # Details of what is off, or of programs and files.
+        *("authorizedkeyscommanduser", "kerberosorlocalpasswd", "kerberosticketcleanup", "modulifile"),
+        *("securitykeyprovider", "sshdauthpath", "sshdsessionpath", "x11displayoffset", "xauthlocation"),
+        # Debian's patch, which other builds do not read; a test looks at its value.
+        *("gssapicleanupcredentials", "gssapikexalgorithms", "gssapikeyexchange", "gssapistorecredentialsonrekey"),
+        "gssapistrictacceptorcheck",
+        # Of releases after 9.2, which does not read them: both are off unless set.
+        *("channeltimeout", "refuseconnection"),
+    }
+)
+
+
+def configuration(node: AccessNode) -> dict[str, str]:
+    """The image's, by keyword in lower case."""
+    text = (node.root / "etc/ssh/node-access-sshd.conf").read_text()
+    lines = [line.split(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+    found = {keyword.lower(): value for keyword, value in lines}
+    assert len(found) == len(lines), "sshd reads the first of several, except for host keys"
+    return found
+
+
+def test_sshd_reads_every_line_of_the_configuration(node: AccessNode) -> None:
+    written = configuration(node)
+    node.machine.run("/usr/sbin/sshd -t -f /etc/ssh/node-access-sshd.conf")
+    assert node.machine.output() == ""
+    node.machine.run("/usr/sbin/sshd -T -f /etc/ssh/node-access-sshd.conf")
+    lines = [line.split(" ", 1) for line in node.machine.output().splitlines()]
+    effective = dict(lines)
+    forms = {"permitrootlogin": "without-password", "rekeylimit": "1073741824 3600", "fingerprinthash": "SHA256"}
+    for keyword, value in written.items():
+        if keyword in effective:
+            assert effective[keyword] == forms.get(keyword, value), keyword
+    assert effective.keys() - written.keys() <= NOT_SWITCHES, "write every switch out"
+    assert effective.get("gssapikeyexchange", "no") == "no"
+
+
+def test_what_sshd_does_not_list_is_what_it_does_not_need_to(node: AccessNode) -> None:
+    """`sshd -T` leaves out what is not set, or is off in its build."""
+    written = configuration(node)
+    node.machine.run("/usr/sbin/sshd -T -f /etc/ssh/node-access-sshd.conf")
+    listed = {line.split(" ", 1)[0] for line in node.machine.output().splitlines()}
+    assert written.keys() - listed <= {"hostcertificate", "subsystem"}
+
+
+def test_no_password_and_no_key_without_a_certificate(node: AccessNode) -> None:
+    (node.root / "home/alice/.ssh").mkdir(exist_ok=True)
+    public = key_line(public_key_of(node.key))
+    (node.root / "home/alice/.ssh/authorized_keys").write_text(f"{public}\n")
+    command = node.ssh(node.certificate(), NODE, "true")
+    command = ["LogLevel=DEBUG1" if word.startswith("CertificateFile=") else word for word in command]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 255
+    assert "Authentications that can continue: publickey\n" in done.stderr.replace("\r", "")

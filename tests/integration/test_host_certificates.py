@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import pytest
 from cryptography import x509
 
+from attestors.contract import Security
 from attestors.wire.node_access import NodeAccess, NoNodeAccess
+from attestors.wire.ssh.certificate import parse_certificate_line
 from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.ssh_host_keys import ClaimedHostKey, HostKeysClaim, claim_with, encode
+from authenticator.flow.sshd_files import USER_AUTHORITIES_FILE
+from signer.audit.comparison import Differs
+from signer.audit.decision_inputs import NOT_REACHED, HostKeysStage
+from signer.audit.decision_line import DecisionLine
+from signer.configuration import operator_settings
+from signer.kube.resources import SECRETS
+from signer.model.host_keys import AttestedHostKeys
+from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, new_record
+from signer.offline.main import main
+from signer.rules.host_certificates import HostAuthorityFacts
+from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.fixtures import Harness, node_of, provider_id
@@ -23,7 +44,12 @@ from tests.integration.host_certificates import (
     request_with,
     wait_for_authorities,
 )
-from tests.support.openssh import private_key
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.node_program import NodeProgram
+from tests.support.openssh import private_key, write_private_key
+from tests.support.processes import wait_until
+from tests.support.remembered_audit import replayed
+from tests.support.ssh_server import NODE, SSHServer, run_ssh
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
 
@@ -182,3 +208,148 @@ def test_a_renewal_renews_them(harness: Harness) -> None:
     assert principals_in(second) == principals_in(first)
     assert record(harness, cluster, "worker-1")["ssh"]["trustVersion"] == first.trust.version
     harness.assert_audited()
+
+
+TAMPERED: Final[dict[str, Callable[[DecisionLine, DecisionLine], DecisionLine]]] = {
+    "another node's certificate": lambda line, other: said(line, host_certificates=other.decision.host_certificates),
+    "no certificate": lambda line, _: said(line, host_certificates=()),
+    "a certificate twice": lambda line, _: said(line, host_certificates=line.decision.host_certificates * 2),
+    "no certificate, and a reason": lambda line, _: said(
+        line, host_certificates=(), host_certificates_refused="HostKeyInUse"
+    ),
+    "another serial number": lambda line, other: said(line, host_keys=other.decision.host_keys),
+    "another name": lambda line, _: kept(line, principals=("worker-9",)),
+    "a longer life": lambda line, _: kept(line, not_after=kept_in(line).not_after + timedelta(days=1)),
+    "another version": lambda line, _: kept(line, trust_version=8),
+    "another authority": lambda line, _: replace(
+        line, decision_inputs=replace(line.decision_inputs, host_keys=with_fingerprint(stage_of(line), "x"))
+    ),
+    "a holder of the key": lambda line, other: replace(
+        line,
+        decision_inputs=replace(line.decision_inputs, host_keys=replace(stage_of(line), holders=(held_by(other),))),
+    ),
+    "no look at the keys": lambda line, _: replace(
+        line, decision_inputs=replace(line.decision_inputs, host_keys=NOT_REACHED)
+    ),
+}
+
+
+def said(line: DecisionLine, **changes: Any) -> DecisionLine:
+    return replace(line, decision=replace(line.decision, **changes))
+
+
+def kept_in(line: DecisionLine) -> AttestedHostKeys:
+    assert isinstance(line.decision.host_keys, AttestedHostKeys)
+    return line.decision.host_keys
+
+
+def kept(line: DecisionLine, **changes: Any) -> DecisionLine:
+    return said(line, host_keys=replace(kept_in(line), **changes))
+
+
+def stage_of(line: DecisionLine) -> HostKeysStage:
+    assert isinstance(line.decision_inputs.host_keys, HostKeysStage)
+    return line.decision_inputs.host_keys
+
+
+def with_fingerprint(stage: HostKeysStage, fingerprint: str) -> HostKeysStage:
+    assert isinstance(stage.authority, HostAuthorityFacts)
+    return replace(stage, authority=replace(stage.authority, fingerprint=fingerprint))
+
+
+def held_by(line: DecisionLine) -> AttestedNode:
+    """A record of that node, which is valid at the time of the others."""
+    assert isinstance(line.decision.entry, JournalEntry)
+    assert isinstance(line.decision_inputs.matched, tuple)
+    identity = AttestedIdentity("keyed-mac", "another", Security.SECURE)
+    return new_record(line.decision_inputs.matched[0], "worker-2", identity, line.decision.entry)
+
+
+def test_no_changed_line_is_verified(harness: Harness) -> None:
+    """``audit verify``: each host certificate follows from the line, and is signed by the authority that it names."""
+    cluster = on(harness)
+    asks(cluster, "worker-1")
+    other = added(cluster, "worker-2")
+    posts(cluster, other, claim_of(other, THIEF), "worker-2")
+    audit, options, attestors = harness.audited[0]
+    line, second = audit.lines
+    changed = [tamper(line, second) for tamper in TAMPERED.values()]
+    settings = partial(operator_settings, attestors)
+    found = replayed([line, *changed], options.registry, settings)
+    assert not isinstance(found[0], Differs)
+    undetected = [name for name, one in zip(TAMPERED, found[1:], strict=True) if not isinstance(one, Differs)]
+    assert undetected == []
+
+
+@pytest.mark.parametrize("at", ["approval", "status"])
+@pytest.mark.parametrize("drop", ["before", "after"])
+def test_a_controller_that_died_between_journal_and_answer(
+    harness: Harness, at: str, drop: Literal["before", "after"]
+) -> None:
+    """Test 9. The audit log has what the first controller signed; the second one publishes the same bytes."""
+    cluster = harness.cluster(policy={"ssh": {}})
+    first = harness.run(ssh=ALLOWED)
+    wait_for_authorities(cluster)
+    node = added(cluster, "worker-1")
+    api = embedded_api(cluster)
+    fault = api.faults.inject(f"PUT *certificatesigningrequests/worker-1/{at}", drop=drop, times=None)
+    cluster.submit_with_token(request_with(node, "worker-1", claim_of(node, KEY, private_key("nistp384"))))
+    wait_until(lambda: fault.hits > 0, "the controller has tried to answer")
+    first.kill()
+    api.faults.clear()
+    signed = harness.audited[0][0].lines[0].decision.host_certificates
+    assert len(signed) == 2
+    kept = record(harness, cluster, "worker-1")["ssh"]
+    harness.run(ssh=ALLOWED)
+    verdict = cluster.wait_until_decided("worker-1")
+    access = access_in(verdict)
+    assert isinstance(access, NodeAccess)
+    assert tuple(one.line for one in access.host_certificates) == signed
+    assert record(harness, cluster, "worker-1")["ssh"] == kept
+    harness.assert_audited()
+
+
+def test_clients_accept_the_host_without_a_prompt(
+    harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str], sshd: SSHServer
+) -> None:
+    """From the node program's attested join to a login with stock ssh; and a server with a stolen name is refused."""
+    cluster = on(harness)
+    added(cluster, NODE)
+    program = NodeProgram(tmp_path / "node", node_of(cluster, NODE))
+    host_key = write_private_key(tmp_path / "ssh_host_ed25519_key", sshd.host_key)
+    folder = tmp_path / "node-access"
+    program.configure(ssh={"hostKeys": [str(host_key)], "folder": str(folder)})
+    program.supply_bootstrap(cluster)
+    program.credential().certificate()
+    line = (folder / "ssh_host_ed25519_key-cert.pub").read_text()
+    authority = parse_certificate_line(line.strip()).certificate.authority
+    sshd.host_certificate.write_text(line)
+    (sshd.folder / "user-authorities").write_text((folder / USER_AUTHORITIES_FILE).read_text())
+    sshd.restart()
+
+    manifest, user = tmp_path / "user.json", write_private_key(tmp_path / "id", private_key("ed25519", 9))
+    secret = cluster.management.client.get(SECRETS.object(f"{cluster.name}-ssh-user", cluster.namespace))
+    manifest.write_text(json.dumps(secret))
+    public = tmp_path / "id.pub"
+    public.write_text(f"{key_line(public_key_of(private_key('ed25519', 9)))}\n")
+    assert main(["ssh-sign", "--authority", str(manifest), "--principal", "root", "--validity", "1h", str(public)]) == 0
+    (tmp_path / "id-cert.pub").write_text(capsys.readouterr().out)
+
+    def login(host_authority: PublicKey) -> subprocess.CompletedProcess[str]:
+        return run_ssh(*sshd.options(host_authority=host_authority), "-i", user, f"root@{NODE}", "echo", "in")
+
+    accepted = login(authority)
+    assert (accepted.returncode, accepted.stdout) == (0, "in\n"), accepted.stderr + sshd.log()
+    stolen = login(public_key_of(THIEF))
+    assert stolen.returncode == 255
+    assert "Host key verification failed" in stolen.stderr
+
+
+@pytest.fixture
+def sshd() -> Iterator[SSHServer]:
+    try:
+        server = SSHServer(user_authority=public_key_of(THIEF))
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    with server:
+        yield server

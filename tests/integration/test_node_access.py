@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from attestors.wire.node_access import NodeAccessText, find, parse
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.keys import host_key
 from attestors.wire.ssh.principals import HostName, LoginOnNode
@@ -22,10 +23,17 @@ from signer.authority.ssh.secret import host_authority_in, user_authority_in
 from signer.cli import main
 from signer.configuration import SSHPermission
 from signer.kube.backoff import Backoff
-from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.kube.resources import (
+    ATTESTED_NODES,
+    MACHINES_V1BETA2,
+    NODE_ATTESTATION_POLICIES,
+    SECRETS,
+)
 from signer.ssh import reconciler
-from signer.testing.world import WorldCluster
-from tests.integration.fixtures import Harness, provider_id
+from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
+from tests.integration.explaining import READ_ONLY
+from tests.integration.fixtures import Harness, node_of, provider_id
+from tests.integration.host_certificates import claim_of, published, request_with, wait_for_authorities
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.openssh import private_key, write_private_key
 from tests.support.processes import wait_until
@@ -81,7 +89,12 @@ def run(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def with_ssh(harness: Harness, name: str, node: str, waits: str) -> WorldCluster:
     """A cluster with SSH, a node that has attested, and a Machine whose node has not."""
     cluster = harness.cluster(name, policy={"ssh": {}})
-    harness.join(cluster, node)
+    wait_for_authorities(cluster)
+    cluster.add_machine(node, provider_id=provider_id(node))
+    asking = node_of(cluster, node)
+    host_keys = private_key("ed25519", 70 if node == NODE else 71)
+    cluster.submit_with_token(request_with(asking, f"join-{node}", claim_of(asking, host_keys)))
+    assert cluster.wait_until_decided(f"join-{node}").reason == "Attested"
     cluster.add_machine(waits, provider_id=provider_id(waits))
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
     wait_until(lambda: "ssh" in (cluster.management.client.get(path).get("status") or {}), "the policy shows them")
@@ -100,27 +113,21 @@ def clusters(harness: Harness) -> tuple[WorldCluster, WorldCluster]:
 
 @pytest.fixture
 def server(clusters: tuple[WorldCluster, WorldCluster], tmp_path: Path) -> Iterator[SSHServer]:
-    """sshd of ``worker-1`` of the first cluster, with its host certificate; and a user's certificate for it."""
+    """sshd of ``worker-1`` of the first cluster, with the host certificate that the controller issued; and a user's
+    certificate for it.
+    """
     production, _ = clusters
-    user, host = user_authority_in(secret(production, "ssh-user")), host_authority_in(secret(production, "ssh-host"))
+    user = user_authority_in(secret(production, "ssh-user"))
     try:
         started = SSHServer(user_authority=user.public_key)
     except MissingPart as missing:
         skip_or_fail(missing)
     with started:
         now = int(time.time())
-        certificate = host.sign(
-            HostCertificateRequest(
-                public_key=host_key(public_key_of(started.host_key)),
-                key_id=KeyID.of("host", NODE),
-                principals=(HostName(NODE), HostName(f"{NODE}.production.default")),
-                serial=Serial(8),
-                nonce=Nonce(bytes(32)),
-                now=now,
-                lifetime=timedelta(days=30),
-            )
-        )
-        started.host_certificate.write_text(f"{certificate.line}\n")
+        found = find(published(production, f"join-{NODE}"))
+        assert isinstance(found, NodeAccessText)
+        access = parse(found.content)
+        started.host_certificate.write_text(f"{access.host_certificates[0].line}\n")
         started.restart()
         write_private_key(tmp_path / "id", KEY)
         signed = user.sign(
@@ -189,6 +196,60 @@ def test_a_plain_host_key_is_refused(
     done = log_in(out.strip(), "worker-1.production")
     assert done.returncode == 255
     assert "Host key verification failed" in done.stderr
+
+
+def expired(server: SSHServer, cluster: WorldCluster) -> None:
+    """The outage was longer than the host certificate's life."""
+    signed = host_authority_in(secret(cluster, "ssh-host")).sign(
+        HostCertificateRequest(
+            public_key=host_key(public_key_of(server.host_key)),
+            key_id=KeyID.of("host", NODE),
+            principals=(HostName(f"{NODE}.production.default"),),
+            serial=Serial(8),
+            nonce=Nonce(bytes(32)),
+            now=int(time.time()) - 100_000,
+            lifetime=timedelta(hours=1),
+        )
+    )
+    server.host_certificate.write_text(f"{signed.line}\n")
+    server.restart()
+
+
+def test_the_kit_outlives_host_certificates(
+    harness: Harness, clusters: tuple[WorldCluster, WorldCluster], server: SSHServer, run: Run, tmp_path: Path
+) -> None:
+    production, _ = clusters
+    at(production, NODE, HOST)
+    expired(server, production)
+    choices = ("--port", str(server.port), "--identity", str(tmp_path / "id"))
+    kit = ("config", "production", *choices, "--folder", str(tmp_path / "kit"), "--plain-keys")
+    code, _, err = run(*kit)
+    assert code == 1, "who may not read the controller key cannot prove records"
+    assert "secrets" in err
+    harness.api.apply_yaml(READ_ONLY.replace("reader", READER))
+    _, everyday, _ = run("config", "production", *choices, "--folder", str(tmp_path / "everyday"))
+    _, in_the_kit, _ = run(*kit)
+    for config, code in ((everyday, 255), (in_the_kit, 0)):
+        assert log_in(config.strip(), "worker-1.production").returncode == code
+    code, out, _ = run("known-hosts", "production", "--plain-keys")
+    line = key_line(host_key(public_key_of(server.host_key)))
+    assert (code, out.splitlines()[1:]) == (0, [f"{NODE}.production.default {line}"])
+
+    # A record that the controller did not seal.
+    [item] = [
+        one
+        for one in production.management.client.items(ATTESTED_NODES.collection("default"))
+        if one["spec"]["nodeName"] == NODE
+    ]
+    other = host_key(public_key_of(private_key("ed25519", 99)))
+    [shown] = item["spec"]["ssh"]["hostKeys"]
+    keys_of_another = [{**shown, "publicKey": key_line(other), "fingerprint": other.fingerprint}]
+    production.management.client.patch(
+        ATTESTED_NODES.object(item["metadata"]["name"], "default"), {"spec": {"ssh": {"hostKeys": keys_of_another}}}
+    )
+    code, out, err = run("known-hosts", "production", "--plain-keys", "--controller-namespace", CONTROLLER_NAMESPACE)
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert f"{NODE}: its record does not count" in err
 
 
 def test_known_hosts_alone(clusters: tuple[WorldCluster, WorldCluster], run: Run) -> None:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from attestors.wire.ssh.certificate import Certificate, CertificateKind, SignedCertificate, parse_certificate_line
-from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.key_line import key_line, parse_key_file
+from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.krl import RevocationList, encode_revocation_list
 from attestors.wire.ssh.options import Extension
-from attestors.wire.ssh.principals import LoginOnNode, UserPrincipal
+from attestors.wire.ssh.principals import HostName, LoginOnNode, UserPrincipal
 from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
 from tests.deploy.embedded import ROOT
 from tests.deploy.machine import make_image
@@ -100,7 +101,7 @@ class AccessNode(ClosedAtTheEnd):
             public = root / "etc/ssh/ssh_host_ed25519_key.pub"
             if not public.exists():
                 raise AssertionError(self.machine.output() + self.machine.log("node-access-host-key.service"))
-            (self.client / "known_hosts").write_text(f"{NODE} {public.read_text()}")
+            self._certify_host(parse_key_file(public.read_bytes()))
             wait_until((root / "run/node-access/principals").exists, "the sessions daemon")
 
     def close(self) -> None:
@@ -232,6 +233,25 @@ class AccessNode(ClosedAtTheEnd):
         return self.machine.output()
 
     # How it is made.
+
+    def _certify_host(self, key: PublicKey) -> None:
+        authority = private_key("ed25519", 85)
+        now = int(time.time())
+        unsigned = Certificate(
+            public_key=key,
+            kind=CertificateKind.HOST,
+            serial=1,
+            key_id=NODE,
+            principals=(HostName(NODE),),
+            valid_after=now - 60,
+            valid_before=now + 3600,
+            authority=public_key_of(authority),
+            nonce=os.urandom(32),
+        )
+        signed = SignedCertificate(unsigned, sign(authority, unsigned.signed_bytes))
+        self.file("ssh_host_ed25519_key-cert.pub").write_text(f"{signed.line}\n")
+        known = f"@cert-authority {NODE} {key_line(public_key_of(authority))}\n"
+        (self.client / "known_hosts").write_text(known)
 
     def _lay_out(self) -> None:
         make_image(self.root, kubelet="/usr/local/bin/kubelet", stand_ins={})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -119,23 +120,29 @@ class Certificate:
     @property
     def signed_bytes(self) -> bytes:
         """The bytes that are signed."""
-        return b"".join(
-            (
-                string(self.public_key.key_type.certificate_type.encode("ascii")),
-                string(self.nonce),
-                self.public_key.fields,
-                uint64(self.serial),
-                uint32(self.kind.value),
-                string(self.key_id.encode("utf-8")),
-                string(strings(str(principal).encode("ascii") for principal in self.principals)),
-                uint64(self.valid_after),
-                uint64(self.valid_before),
-                string(encode_options(self.critical_options)),
-                string(encode_extensions(self.extensions)),
-                string(b""),  # reserved
-                string(self.authority.blob),
-            )
+        return _signed_bytes(self)
+
+
+# A new certificate is signed, verified, written and read back.
+@functools.lru_cache(maxsize=64)
+def _signed_bytes(certificate: Certificate) -> bytes:
+    return b"".join(
+        (
+            string(certificate.public_key.key_type.certificate_type.encode("ascii")),
+            string(certificate.nonce),
+            certificate.public_key.fields,
+            uint64(certificate.serial),
+            uint32(certificate.kind.value),
+            string(certificate.key_id.encode("utf-8")),
+            string(strings(str(principal).encode("ascii") for principal in certificate.principals)),
+            uint64(certificate.valid_after),
+            uint64(certificate.valid_before),
+            string(encode_options(certificate.critical_options)),
+            string(encode_extensions(certificate.extensions)),
+            string(b""),  # reserved
+            string(certificate.authority.blob),
         )
+    )
 
 
 @dataclass(frozen=True, slots=True)

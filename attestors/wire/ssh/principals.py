@@ -12,6 +12,7 @@ program could take for an option.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -146,6 +147,7 @@ def parse_user_principal(text: str) -> UserPrincipal:
     return LoginOnEveryNode(login) if node == _EVERY_NODE else LoginOnNode(login, node)
 
 
+@functools.lru_cache(maxsize=4096)  # one certificate is planned, made, read back and journaled with the same names
 def parse_host_principal(text: str) -> HostPrincipal:
     """Parse one principal of a host certificate: a DNS name, or an address in its usual form.
 

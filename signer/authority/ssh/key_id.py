@@ -6,6 +6,7 @@ percent-encoded (RFC 3986 section 2.1), so that a name can add no part, no line 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,6 +43,7 @@ class KeyID:
         return "/".join(map(_escaped, self.parts))
 
 
+@functools.lru_cache(maxsize=4096)  # the same names in each certificate of a node
 def _escaped(part: str) -> str:
     return "".join(
         chr(byte) if byte in _UNESCAPED else f"%{byte:02X}" for byte in part.encode("utf-8", "surrogatepass")
