@@ -227,7 +227,7 @@ def test_the_command(
     assert (document["possible"], document["notKnown"]) == ([], [])
     change(cluster, CONTROL_PLANES, "production-cp", {"kubeadmConfigSpec": {"users": None}})
     cluster.management.client.delete(AWS_TEMPLATES.object("production-md", cluster.namespace))
-    code, out, _ = run("production", "--output", "json")
+    code, out, _ = run("default/production", "--output", "json")
     assert (code, json.loads(out)["notKnown"]) == (
         5,
         [{"what": "AWSMachineTemplate production-md", "message": "does not exist"}],
