@@ -283,10 +283,13 @@ TABLE: Final = (
         "node-attestation-controller node-access known-hosts",
         RunBy("tests/integration/test_node_access.py::test_known_hosts_alone"),
     ),
-    Entry(
-        "docs/ssh.md",
-        "node-attestation-controller node-access preflight",
-        RunBy("tests/integration/test_node_access.py::test_preflight_names_other_ways_in"),
+    *(
+        Entry(
+            document,
+            "node-attestation-controller node-access preflight",
+            RunBy("tests/integration/test_ssh_ways_in.py::test_the_command"),
+        )
+        for document in ("docs/ssh.md", "docs/ssh-ways-in.md")
     ),
     *(
         Entry("docs/ssh.md", words, RunBy("tests/e2e/test_break_glass_drill.py::test_the_drill"))
