@@ -52,9 +52,9 @@ def parse_request(message: bytes) -> PrincipalsRequest:
     if len(message) > MAXIMUM_REQUEST_BYTES or len(fields) != _FIELDS:
         raise RequestRefused("not the five arguments of sshd's AuthorizedPrincipalsCommand")
     try:
-        login_name, key_id, serial, authority, encoded = (one.decode("utf-8") for one in fields)
+        login_name, key_id, serial, authority = (one.decode("utf-8") for one in fields[:-1])
         PlainPrincipal(login_name)
-        signed = parse_certificate(base64.b64decode(encoded, validate=True))
+        signed = parse_certificate(base64.b64decode(fields[-1], validate=True))
     except (UnicodeDecodeError, binascii.Error):
         raise RequestRefused("an argument is not in its encoding") from None
     except SSHRefused as refused:

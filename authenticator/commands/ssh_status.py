@@ -102,8 +102,9 @@ class SSHStatus:
     def _bundle(self) -> list[Shown]:
         found, shown = self.bundle, list[Shown]()
         if found.sequence:
-            text = f"trust bundle {found.sequence} is in force, with {found.revocations} revocations"
-            shown.append(Shown(text, is_good=True))
+            how = "in force" if found.is_in_place else "accepted, and sshd's files are not as it has them"
+            text = f"trust bundle {found.sequence} is {how}, with {found.revocations} revocations"
+            shown.append(Shown(text, found.is_in_place))
             if self.now >= found.not_after:
                 when = _time(found.not_after)
                 shown.append(Shown(f"nothing was heard of revocations after {when}", is_good=False))
@@ -122,6 +123,7 @@ class SSHStatus:
             return None
         return {
             "version": found.sequence,
+            "inPlace": found.is_in_place,
             "trustVersion": found.trust_version,
             "revocations": found.revocations,
             "notAfter": _time(found.not_after) if found.not_after else "",

@@ -1,10 +1,11 @@
 """The agent's step for the trust bundle: reads and judges the published one, and keeps sshd's files as it has them.
 
-The order, each step durable before the next: the bundle is stored, the revocation list is replaced, then the trusted
-authorities, then the states say so. After a crash, the published bundle is judged again.
+The order, each step durable before the next: the bundle is stored, its state says that it is accepted, the revocation
+list is replaced, then the trusted authorities, and the states say that all is in place. After a crash, or a file that
+could not be written, it goes on from there: no earlier bundle comes back.
 
 A published bundle that does not count changes nothing. Neither does one that is gone, nor one that has run out: the
-bundle in force stays, and ``status`` says so. A file that somebody removed or changed is restored from it.
+accepted one stays, and ``status`` says so. A file that somebody removed or changed is restored from it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from attestors.wire import statement
+from attestors.wire.node_access import Trust
 from attestors.wire.statement import (
     MAXIMUM_NODE_ACCESS_TRUST_BYTES,
     AcceptedNodeAccessTrust,
@@ -80,8 +82,8 @@ class TrustBundleStep:
     _next: float = float("-inf")
     """When the next step is due, on the monotonic clock."""
     _read: _Read = _Read("", 0, float("-inf"))
-    _in_force: tuple[str, NodeAccessTrust] | None = None
-    """Digest and content of the bundle in force, once it was loaded."""
+    _accepted_one: tuple[str, NodeAccessTrust] | None = None
+    """Digest and content of the accepted bundle, once it was loaded."""
     _told: str = ""
     """The last failure that was reported."""
 
@@ -101,8 +103,6 @@ class TrustBundleStep:
                 self._turn(found)
         except LockHeld:
             pass  # another process writes sshd's files
-        except UnwrittenFiles as failure:
-            self._tell(f"the trust bundle is not in force: {failure}")
         self._next = now + LOOK_SECONDS
         return LOOK_SECONDS
 
@@ -126,26 +126,26 @@ class TrustBundleStep:
         ssh_state = self.store.ssh_state()
         if ssh_state.is_of_former_cluster:
             return  # sshd's files are withdrawn first
-        state = self.store.bundle_state()
+        self._keep(self.store.bundle_state(), ssh_state)
         if found is not None:
-            state, ssh_state = self._judge(found, state, ssh_state)
-        if state.sequence:
-            self._restore(state, ssh_state)
+            self._judge(found, self.store.bundle_state(), ssh_state)
+            self._keep(self.store.bundle_state(), ssh_state)
 
     # The published bundle
 
-    def _judge(self, found: _Text, state: BundleState, ssh_state: SSHState) -> tuple[BundleState, SSHState]:
+    def _judge(self, found: _Text, state: BundleState, ssh_state: SSHState) -> None:
         try:
             accepted = self._accepted(found, state, ssh_state)
         except MalformedStatement as error:
-            return self._reject(found, state, "Malformed", str(error)), ssh_state
+            self._reject(found, state, "Malformed", str(error))
         except UnsupportedStatement as error:
-            return self._reject(found, state, "Unsupported", str(error)), ssh_state
+            self._reject(found, state, "Unsupported", str(error))
         except StatementRefused as error:
-            return self._reject(found, state, error.reason.value, str(error)), ssh_state
+            self._reject(found, state, error.reason.value, str(error))
         except AccessRefused as error:
-            return self._reject(found, state, error.reason.value, error.message), ssh_state
-        return self._accept(found, accepted, state, ssh_state)
+            self._reject(found, state, error.reason.value, error.message)
+        else:
+            self._accept(found, accepted, state, ssh_state)
 
     def _accepted(self, found: _Text, state: BundleState, ssh_state: SSHState) -> AcceptedNodeAccessTrust:
         signed = statement.decode(found.content, maximum_bytes=MAXIMUM_NODE_ACCESS_TRUST_BYTES)
@@ -156,24 +156,23 @@ class TrustBundleStep:
             last_sequence=max(state.sequence - 1, 0),
             now=self.clock.now(),
         )
-        if accepted.sequence == state.sequence and _digest(_payload(accepted)) != state.digest:
+        if accepted.sequence != state.sequence:
+            require_not_older(accepted.trust, ssh_state)
+        elif _digest(_payload(accepted)) != state.digest:
             raise AccessRefused(
-                AccessReason.CHANGED_TRUST, f"other content under version {state.sequence}, which is in force here"
+                AccessReason.CHANGED_TRUST,
+                f"other content under version {state.sequence}, which was accepted before",
             )
-        require_not_older(accepted.trust, ssh_state)
         return accepted
 
-    def _accept(
-        self, found: _Text, accepted: AcceptedNodeAccessTrust, state: BundleState, ssh_state: SSHState
-    ) -> tuple[BundleState, SSHState]:
+    def _accept(self, found: _Text, accepted: AcceptedNodeAccessTrust, state: BundleState, ssh_state: SSHState) -> None:
+        """Store it; its files are next."""
         payload = _payload(accepted)
         self.store.save_bundle(found.content)
-        SSHDFiles(self.ssh.folder).install_bundle(accepted.revocation_list, accepted.trust)
-        now_trusted = replace(ssh_state, trust_version=accepted.trust.version, trust_digest=digest_of(accepted.trust))
-        if now_trusted != ssh_state:
-            self.store.save_ssh_state(now_trusted)
-        now_in_force = BundleState(
+        is_new = accepted.sequence != state.sequence
+        now_accepted = BundleState(
             accepted.sequence,
+            state.is_in_place and not is_new,
             _digest(payload),
             accepted.trust.version,
             accepted.revocations.entries,
@@ -181,51 +180,65 @@ class TrustBundleStep:
             restored=state.restored,
             restored_at=state.restored_at,
         )
-        if now_in_force != state:
-            self.store.save_bundle_state(now_in_force)
-        if accepted.sequence != state.sequence:
-            self.report(
-                f"trust bundle {accepted.sequence} is in {self.ssh.folder}: version {accepted.trust.version} of the "
-                f"trust, {accepted.revocations.entries} revocations"
-            )
-        self._in_force = (now_in_force.digest, payload)
+        if now_accepted != state:
+            self.store.save_bundle_state(now_accepted)
+        self._accepted_one = (now_accepted.digest, payload)
         self._read = _Read(found.version, accepted.sequence, float("inf"))
-        self._told = ""
-        return now_in_force, now_trusted
 
-    def _reject(self, found: _Text, state: BundleState, reason: str, message: str) -> BundleState:
+    def _reject(self, found: _Text, state: BundleState, reason: str, message: str) -> None:
         """Keep why the published bundle does not count, for ``status``."""
         self._read = _Read(found.version, state.sequence, self.clock.monotonic() + REFUSED_SECONDS)
         said = printable(message, _MAXIMUM_MESSAGE_CHARACTERS)
         before = state.rejection
         if before is not None and (before.reason, before.message) == (reason, said):
-            return state
+            return
         self.report(f"the published trust bundle does not count: {reason}: {said}")
-        rejected = replace(state, rejection=SSHRejection(reason, said, self.clock.now()))
-        self.store.save_bundle_state(rejected)
-        return rejected
+        self.store.save_bundle_state(replace(state, rejection=SSHRejection(reason, said, self.clock.now())))
 
-    # The bundle in force
+    # The accepted bundle
 
-    def _restore(self, state: BundleState, ssh_state: SSHState) -> None:
+    def _keep(self, state: BundleState, ssh_state: SSHState) -> None:
         """Have sshd's files as the bundle has them. A newer trust may have come with a certificate since: it stays."""
+        if not state.sequence:
+            return
         bundle = self._load(state)
         if bundle is None:
             self._read = _Read("", 0, float("-inf"))
             self._tell("the stored trust bundle is missing or damaged; the published one is read again")
             return
-        trust = bundle.trust if bundle.trust.version == ssh_state.trust_version else None
+        version = bundle.trust.version
+        is_trusted = version == ssh_state.trust_version or (version > ssh_state.trust_version and not state.is_in_place)
+        trust = bundle.trust if is_trusted else None
         files = SSHDFiles(self.ssh.folder)
-        restored = ", ".join(files.differ(bundle.revocation_list, trust))
-        if restored:
+        different = ", ".join(files.differ(bundle.revocation_list, trust))
+        if different and state.is_in_place:
+            # The alarm first: it must not be lost if the agent ends now.
+            self.report(f"{different} in {self.ssh.folder} was missing or changed; restoring it from the trust bundle")
+            state = replace(state, restored=different, restored_at=self.clock.now())
+            self.store.save_bundle_state(state)
+        try:
             files.install_bundle(bundle.revocation_list, trust)
-            self.report(f"{restored} in {self.ssh.folder} was missing or changed, and is restored: who did that?")
-            self.store.save_bundle_state(replace(state, restored=restored, restored_at=self.clock.now()))
+        except UnwrittenFiles as failure:
+            self._tell(f"the trust bundle is not in force: {failure}")
+            return
+        if not state.is_in_place:
+            self._in_place(bundle, state, trust, ssh_state)
+        self._told = ""
+
+    def _in_place(self, bundle: NodeAccessTrust, state: BundleState, trust: Trust | None, ssh_state: SSHState) -> None:
+        if trust is not None and trust.version != ssh_state.trust_version:
+            trusted = replace(ssh_state, trust_version=trust.version, trust_digest=digest_of(trust))
+            self.store.save_ssh_state(trusted)
+        self.report(
+            f"trust bundle {state.sequence} is in {self.ssh.folder}: version {bundle.trust.version} of the trust, "
+            f"{state.revocations} revocations"
+        )
+        self.store.save_bundle_state(replace(state, is_in_place=True))
 
     def _load(self, state: BundleState) -> NodeAccessTrust | None:
-        """The bundle in force; None if the store does not have it."""
-        if self._in_force is None or self._in_force[0] != state.digest:
-            self._in_force = None
+        """The accepted bundle; None if the store does not have it."""
+        if self._accepted_one is None or self._accepted_one[0] != state.digest:
+            self._accepted_one = None
             try:
                 signed = statement.decode(self.store.bundle(), maximum_bytes=MAXIMUM_NODE_ACCESS_TRUST_BYTES)
             except (MalformedStatement, UnsupportedStatement):
@@ -233,8 +246,8 @@ class TrustBundleStep:
             payload = signed.statement.payload
             if not isinstance(payload, NodeAccessTrust) or _digest(payload) != state.digest:
                 return None
-            self._in_force = (state.digest, payload)
-        return self._in_force[1]
+            self._accepted_one = (state.digest, payload)
+        return self._accepted_one[1]
 
     def _tell(self, text: str) -> None:
         if text != self._told:

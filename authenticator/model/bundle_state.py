@@ -20,7 +20,9 @@ class BundleState:
     """The content of the file."""
 
     sequence: int = 0
-    """Of the bundle in force; 0 for none."""
+    """Of the accepted bundle; 0 for none."""
+    is_in_place: bool = False
+    """Whether sshd's files were once as it has them."""
     digest: str = ""
     """Of its content: the same sequence never stands for another one."""
     trust_version: int = 0
@@ -73,5 +75,7 @@ def _require_types(state: BundleState) -> None:
     if state.rejection is not None:
         numbers += (state.rejection.at,)
         texts += (state.rejection.reason, state.rejection.message)
+    if type(state.is_in_place) is not bool:
+        raise UnreadableBundleState("damaged")
     if any(type(one) is not int or one < 0 for one in numbers) or any(type(one) is not str for one in texts):
         raise UnreadableBundleState("damaged")

@@ -11,37 +11,41 @@ import stat
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attestors.wire.ssh.keys import HostKey
-from signer.cli.arguments import WrongUse, add_kubeconfig, cluster_key, namespace
-from signer.cli.output import print_as_json, print_text, print_to_stderr
+from signer.cli.arguments import WrongUse, add_controller_namespace, add_kubeconfig, cluster_key, namespace
+from signer.cli.node_access_preflight import add_node_access_preflight
+from signer.cli.output import print_text, print_to_stderr
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.kube.client import Client
 from signer.kube.errors import NotFound
 from signer.kube.management import management_connection
-from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES
+from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, MachineView, machine_view
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.record import AttestedNode
 from signer.model.record_object import InvalidRecord, parse_record
+from signer.model.seal import ControllerKeys, RecordSeals, Unauthentic
 from signer.ssh.client_files import (
     ADDRESS_TYPES,
     ClientFilesRefused,
     ClientSettings,
     ClusterHosts,
+    LeftOutNode,
     check_path,
     cluster_hosts,
     host_authorities,
     known_hosts,
+    plain_known_hosts,
     ssh_config,
 )
-from signer.ssh.status import NOT_SEEN, SSH_AUTHORITIES_AVAILABLE
-from signer.ssh.ways_in import WaysIn
-from signer.ssh.ways_reading import read_ways_in
+from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
 from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
+from signer.store.controller_key import SECRET_NAME, MalformedControllerKey, parse_controller_keys
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands
@@ -49,8 +53,6 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER: Final = "~/.ssh/node-access"
 CONFIG_FILE: Final = "config"
 KNOWN_HOSTS_FILE: Final = "known_hosts"
-EXIT_WAYS_FOUND: Final = 3
-EXIT_NOT_KNOWN: Final = 5
 _MAXIMUM_SHOWN: Final = 20
 Found = TypeVar("Found")
 
@@ -75,6 +77,7 @@ def add_node_access(commands: Commands) -> None:
         "known_hosts beside it. Each Cluster has files of its own: a host authority counts for one Cluster.",
     )
     _add_common(config)
+    _add_plain_keys(config)
     config.add_argument(
         "--folder",
         default=DEFAULT_FOLDER,
@@ -102,16 +105,9 @@ def add_node_access(commands: Commands) -> None:
         "Cluster, and use it with HostKeyAlias=NODE.CLUSTER.NAMESPACE.",
     )
     _add_common(known)
+    _add_plain_keys(known)
     known.set_defaults(command=_known_hosts)
-    ways = actions.add_parser(
-        "preflight",
-        help="list other ways into the nodes of one Cluster: launch keys, users and passwords",
-        description="Changes nothing. Reads bootstrap data and infrastructure objects; images and guest agents are not "
-        "seen from here. Exit code 0: nothing was found; 3: ways are open; 5: not all could be read.",
-    )
-    _add_common(ways)
-    ways.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
-    ways.set_defaults(command=_preflight)
+    add_node_access_preflight(actions)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -120,6 +116,16 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
     )
     add_kubeconfig(parser)
+
+
+def _add_plain_keys(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--plain-keys",
+        action="store_true",
+        help="for the break-glass kit: add each attested node's host keys, for host certificates run out in a long "
+        "outage; reads the controller key, which proves the records",
+    )
+    add_controller_namespace(parser)
 
 
 def _config(options: argparse.Namespace) -> int:
@@ -135,11 +141,12 @@ def _config(options: argparse.Namespace) -> int:
     except ClientFilesRefused as error:
         raise WrongUse(str(error)) from error
     types = tuple(dict.fromkeys(options.address_type or ADDRESS_TYPES))
-    hosts = _run(options, lambda management, key: read_hosts(management, key, types))
+    proof = _proof(options)
+    hosts = _run(options, lambda management, key: read_hosts(management, key, types, proof))
     written = folder / f"{hosts.cluster.namespace}.{hosts.cluster.name}"
     try:
         config = ssh_config(hosts, settings, str(written / KNOWN_HOSTS_FILE))
-        lines = known_hosts(hosts)
+        lines = known_hosts(hosts) + (plain_known_hosts(hosts) if options.plain_keys else "")
         _write(written, {KNOWN_HOSTS_FILE: lines, CONFIG_FILE: config})
     except ClientFilesRefused as error:
         raise NodeAccessFailed(f"Cluster {hosts.cluster}: {error}") from error
@@ -152,41 +159,22 @@ def _config(options: argparse.Namespace) -> int:
 
 
 def _known_hosts(options: argparse.Namespace) -> int:
-    hosts = _run(options, _read_authorities)
+    proof = _proof(options)
+    hosts = _run(
+        options,
+        lambda management, key: (
+            _read_authorities(management, key)
+            if isinstance(proof, NotAsked)
+            else read_hosts(management, key, ADDRESS_TYPES, proof)
+        ),
+    )
     try:
-        lines = known_hosts(hosts)
+        lines = known_hosts(hosts) + (plain_known_hosts(hosts) if options.plain_keys else "")
     except ClientFilesRefused as error:
         raise NodeAccessFailed(f"Cluster {hosts.cluster}: {error}") from error
     print_text(lines)
     _tell(hosts)
     return 0
-
-
-def _preflight(options: argparse.Namespace) -> int:
-    found = _run(options, _read_ways_in)
-    not_known = tuple(found.not_known)
-    if options.output == "json":
-        print_as_json(
-            {
-                "found": [
-                    {"kind": way.kind, "field": way.where, "what": way.what, "objects": count, "some": found.found[way]}
-                    for way, count in found.counts.items()
-                ],
-                "notKnown": not_known,
-            }
-        )
-    else:
-        lines = [*(f"open: {line}" for line in found.lines), *(f"not known: {why}" for why in not_known)]
-        print_text("".join(f"{line}\n" for line in (*lines, f"{NOT_SEEN}: docs/ssh.md says how to close each")))
-    if found.found:
-        return EXIT_WAYS_FOUND
-    return EXIT_NOT_KNOWN if not_known else 0
-
-
-async def _read_ways_in(management: Client, key: ClusterKey) -> WaysIn:
-    version = await discover_cluster_api(management)
-    await require_cluster(management, version.clusters, key)
-    return await read_ways_in(management, key, await _machines(management, version, key))
 
 
 def _tell(hosts: ClusterHosts) -> None:
@@ -202,18 +190,57 @@ def _tell(hosts: ClusterHosts) -> None:
         print_to_stderr(f"not in the file: {len(hosts.left_out) - _MAXIMUM_SHOWN} more")
 
 
-async def read_hosts(management: Client, key: ClusterKey, address_types: tuple[str, ...]) -> ClusterHosts:
+@dataclass(frozen=True, slots=True)
+class ControllerNamespace:
+    """Where the controller key is, which proves records."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsked:
+    """Records need no proof: nothing is trusted by them alone."""
+
+
+def _proof(options: argparse.Namespace) -> ControllerNamespace | NotAsked:
+    return ControllerNamespace(options.controller_namespace) if options.plain_keys else NotAsked()
+
+
+async def read_hosts(
+    management: Client, key: ClusterKey, address_types: tuple[str, ...], proof: ControllerNamespace | NotAsked
+) -> ClusterHosts:
     """The Cluster's attested nodes and its host authorities.
 
     Raises:
-        NodeAccessFailed: the policy shows no authorities.
+        NodeAccessFailed: the policy shows no authorities, or the controller key does not exist.
         ApiError: the management cluster cannot be asked.
     """
     authorities = await _authorities(management, key)
     version = await discover_cluster_api(management)
     records = [record async for record in _records(management, key)]
+    forged: list[LeftOutNode] = []
+    if isinstance(proof, ControllerNamespace):
+        seals = RecordSeals(await _controller_keys(management, proof.name))
+        verified = [(record, seals.unseal(record)) for record in records]
+        records = [record for record, found in verified if isinstance(found, AttestedNode)]
+        forged = [
+            LeftOutNode(record.node_name, f"its record does not count: {found.fault.value}")
+            for record, found in verified
+            if isinstance(found, Unauthentic)
+        ]
     machines = await _machines(management, version, key)
-    return cluster_hosts(key, authorities, records, machines, address_types)
+    hosts = cluster_hosts(key, authorities, records, machines, address_types)
+    return replace(hosts, left_out=(*forged, *hosts.left_out))
+
+
+async def _controller_keys(management: Client, namespace: str) -> ControllerKeys:
+    title = f"Secret {namespace}/{SECRET_NAME}"
+    try:
+        return parse_controller_keys(await management.get(SECRETS.object(SECRET_NAME, namespace)))
+    except NotFound:
+        raise NodeAccessFailed(f"{title}, which proves records, does not exist: give --controller-namespace") from None
+    except MalformedControllerKey as error:
+        raise NodeAccessFailed(f"{title} is malformed: {error}") from None
 
 
 async def _machines(management: Client, version: ClusterAPIVersion, key: ClusterKey) -> list[MachineView]:
@@ -263,9 +290,8 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             with open(descriptor, "w", encoding="ascii") as file:
                 file.write(text)
             os.replace(new, folder / name)
-        except BaseException:
+        finally:
             Path(new).unlink(missing_ok=True)
-            raise
 
 
 def _run(options: argparse.Namespace, action: Callable[[Client, ClusterKey], Coroutine[Any, Any, Found]]) -> Found:

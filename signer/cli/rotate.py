@@ -25,7 +25,8 @@ from signer.cli.rotate_output import (
     status_as_json,
 )
 from signer.cli.rotate_preflight import Readiness, examine
-from signer.cli.rotate_reading import NoPolicy, read_view
+from signer.cli.rotate_reading import NoPolicy, read_policy, read_view
+from signer.cli.rotate_ssh import SSHAttention, show_ssh_status, ssh_status_as_json, ssh_view
 from signer.cli.rotate_watch import watch
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.kube.client import Client
@@ -59,6 +60,11 @@ _BY_ANSWER: Final[Mapping[Answer, int]] = {
     Answer.NOT_AWAITED: 0,
     Answer.REJECTED: EXIT_REJECTED,
     Answer.NONE: EXIT_WAITS,
+}
+_BY_SSH_ATTENTION: Final[Mapping[SSHAttention, int]] = {
+    SSHAttention.NONE: 0,
+    SSHAttention.PERSON: EXIT_WAITS,
+    SSHAttention.NEEDED: EXIT_NEEDS_ATTENTION,
 }
 _ORDERS: Final = "Exit code 0: the controller has accepted it; 4: rejected it; 5: does not answer; 6: you declined."
 _GATES: Final = ", ".join(gate.value for gate in Gate)
@@ -109,6 +115,30 @@ def add_rotate(commands: Commands) -> None:
         Operation.ROTATE_NODE_CLIENT,
         "replace the node-client authority alone, and have API servers refuse the former one",
     )
+    _add_ssh(actions)
+
+
+def _add_ssh(actions: Commands) -> None:
+    parser = actions.add_parser(
+        "ssh",
+        help="rotate the two SSH authorities",
+        description="Orders are carried out by a controller that runs with --ssh.",
+    )
+    ssh = parser.add_subparsers(required=True, metavar="ACTION")
+    status = ssh.add_parser(
+        "status",
+        help="show both authorities, what is waited for, and who lags",
+        description="Changes nothing. Exit code 0: no rotation is under way, or it goes on by itself; 3: nodes hold "
+        "it, or the authorities are not available; 5: it waits for a person.",
+    )
+    _add_common(status)
+    status.set_defaults(command=_ssh_status)
+    _add_order(ssh, "start", Operation.START_SSH, "make new authorities, and have nodes trust them")
+    _add_order(ssh, "complete", Operation.COMPLETE_SSH, "have both new ones sign, and drop the old ones")
+    _add_order(ssh, "rollback", Operation.ROLLBACK_SSH, "have the old ones sign, and drop the new ones")
+    _add_order(ssh, "retry", Operation.RETRY_SSH, "wait for the gates that you name no longer")
+    _add_order(ssh, "revoke-user", Operation.REVOKE_SSH_USER, "a thief has the user authority: replace it at once")
+    _add_order(ssh, "revoke-host", Operation.REVOKE_SSH_HOST, "a thief has the host authority: replace it at once")
 
 
 def _add_start(actions: Commands) -> None:
@@ -209,6 +239,15 @@ def _status(options: argparse.Namespace) -> int:
     else:
         print_report(lambda console: show_status(view, console, datetime.now(UTC)))
     return _BY_ATTENTION[view.attention]
+
+
+def _ssh_status(options: argparse.Namespace) -> int:
+    view = ssh_view(_run(options, read_policy))
+    if options.output == "json":
+        print_as_json(ssh_status_as_json(view))
+    else:
+        print_report(lambda console: show_ssh_status(view, console))
+    return _BY_SSH_ATTENTION[view.attention]
 
 
 def _order(options: argparse.Namespace) -> int:

@@ -16,11 +16,12 @@ from signer.kube.errors import Conflict, Invalid
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
-from signer.model.fields import mapping_of, text_of
+from signer.model.fields import items_of, mapping_of, text_of
 from signer.rotation.node_client.shown import NODE_CLIENT_CONDITION, retiring_in
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION, Gate, Operation
 from signer.rotation.phases import Phase, RollbackAvailable
 from signer.rotation.view import RotationView, View, rejection, rotation_view
+from signer.ssh.status import SSH_OPERATION_REJECTED
 
 ANSWERED_WITHIN_SECONDS: Final = 20.0
 """A running controller sees the annotation at once, and asks the API servers once before it answers."""
@@ -95,6 +96,8 @@ async def place(
         return OrderAnswer(key, asked.operation, Answer.NOT_AWAITED, message)
     if asked.operation is Operation.ROTATE_NODE_CLIENT:
         return await _answer_of_node_client(management, key, before)
+    if asked.operation.is_on_ssh:
+        return await _answer_of_ssh(management, key, asked.operation, policy)
     return await _answer(management, key, asked.operation, rotation)
 
 
@@ -163,6 +166,42 @@ async def _answer_of_node_client(management: Get, key: ClusterKey, before: View)
         message = f"{operation.value} is accepted; condition {NODE_CLIENT_CONDITION} shows it"
         return OrderAnswer(key, operation, Answer.ACCEPTED, message)
     return await _rejection(management, key, operation)
+
+
+async def _answer_of_ssh(management: Get, key: ClusterKey, operation: Operation, before: JsonObject) -> OrderAnswer:
+    """The state is in Secrets. The policy's status shows which order was carried out last."""
+    former_orders, former_reason = _ssh_orders(before), _ssh_reason(before, operation)
+
+    def answered(policy: JsonObject) -> bool:
+        if _waits(policy, operation):
+            return False
+        return _ssh_orders(policy) != former_orders or _ssh_reason(policy, operation) not in ("", former_reason)
+
+    policy = await _look_until(lambda: read_policy(management, key), answered, ANSWERED_WITHIN_SECONDS)
+    if _waits(policy, operation):
+        return _not_taken(key, operation)
+    if _ssh_orders(policy) != former_orders:
+        message = f"{operation.value} is accepted; `rotate … ssh status` shows it"
+        return OrderAnswer(key, operation, Answer.ACCEPTED, message)
+    if why := _ssh_reason(policy, operation):  # or the same reason as that of an order before
+        return OrderAnswer(key, operation, Answer.REJECTED, f"{operation.value} is rejected: {why}")
+    unclear = f"the controller has taken {operation.value}, and says neither yes nor no; `rotate … ssh status` shows it"
+    return OrderAnswer(key, operation, Answer.NONE, unclear)
+
+
+def _ssh_orders(policy: JsonObject) -> tuple[str, ...]:
+    """The orders that each authority has carried out last."""
+    rotation = mapping_of(mapping_of(mapping_of(policy, "status"), "ssh"), "rotation")
+    return tuple(text_of(mapping_of(rotation, name), "order") for name in ("user", "host"))
+
+
+def _ssh_reason(policy: JsonObject, operation: Operation) -> str:
+    """Why the order was rejected; empty if the condition does not say so."""
+    for one in items_of(mapping_of(policy, "status"), "conditions"):
+        if isinstance(one, Mapping) and text_of(one, "type") == SSH_OPERATION_REJECTED:
+            asked, _, why = text_of(one, "message").partition(": ")
+            return why if asked == operation.value else ""
+    return ""
 
 
 def _retiring(view: View) -> str:
@@ -243,6 +282,19 @@ _WHAT: Final[Mapping[Operation, str]] = MappingProxyType(
         "accepts it, nodes with certificates of the former one renew them at once. Then the API servers are to refuse "
         "the former one, and its key is deleted. You bring client-ca.crt of the Cluster's trust Secret to every API "
         "server, twice. No server certificate changes.",
+        Operation.START_SSH: "The controller makes a new user authority and a new host authority, and has nodes trust "
+        "both. Once every node does, the new user authority signs. Then you give clients the new host authority.",
+        Operation.COMPLETE_SSH: "The new host authority signs, and each node's certificate is renewed. The old user "
+        "authority is dropped once its last certificate has ended, the old host authority once no node needs it. "
+        "Clients that do not know the new host authority then refuse the hosts.",
+        Operation.ROLLBACK_SSH: "The controller has the old SSH authorities sign again, and drops the new ones once no "
+        "certificate of theirs is in use.",
+        Operation.RETRY_SSH: "The controller goes on without waiting for the gates that you name.",
+        Operation.REVOKE_SSH_USER: "The controller deletes the user authority's keys, and has a new one sign. Every "
+        "certificate of the former one is refused by each node that has learned of it, and that ends no session that "
+        "runs. Until a node has, log in to it by a break-glass authority.",
+        Operation.REVOKE_SSH_HOST: "The controller deletes the host authority's keys, and has a new one sign. Clients "
+        "must be given the new one, and must forget the former one.",
     }
 )
 _ROLLBACK: Final[Mapping[RollbackAvailable, str]] = MappingProxyType(
@@ -271,7 +323,8 @@ def what_happens(view: View, asked: Asked) -> Iterator[str]:
     yield _ROLLBACK[rollback] if asked.operation is Operation.ROLLBACK else _WHAT[asked.operation]
     for gate in sorted(asked.gates, key=lambda one: one.value):
         yield f"Skips {gate.value}: {_GATES[gate]}."
-    on_rotation = not asked.operation.is_start and asked.operation is not Operation.ROTATE_NODE_CLIENT
+    elsewhere = asked.operation is Operation.ROTATE_NODE_CLIENT or asked.operation.is_on_ssh
+    on_rotation = not asked.operation.is_start and not elsewhere
     if isinstance(view, RotationView) and on_rotation:
         yield f"The rotation is {view.phase.value}, step {view.step.value}."
     yield _taken_back(view, asked.operation)
@@ -289,7 +342,13 @@ def _taken_back(view: View, operation: Operation) -> str:
             )
         case Operation.ROTATE_NODE_CLIENT:
             return "It cannot be taken back. Until the new one signs, the cluster's CA does."
-        case Operation.ROLLBACK:
+        case Operation.START_SSH:
+            return "All of it can be rolled back until the old authorities are dropped, which you order by complete."
+        case Operation.COMPLETE_SSH:
+            return "Each authority can be rolled back until its old one is dropped. `ssh status` shows which."
+        case Operation.RETRY_SSH | Operation.REVOKE_SSH_USER | Operation.REVOKE_SSH_HOST:
+            return "It cannot be taken back."
+        case Operation.ROLLBACK | Operation.ROLLBACK_SSH:
             return "A rollback cannot be taken back; another rotation can be started after it."
         case Operation.ABANDON:
             return "This cannot be taken back. Prefer a rollback, where `status` says that one is possible."

@@ -31,7 +31,7 @@ from signer.rotation.kubeadm import KubeadmObserver
 from signer.rotation.node_client.reconciler import NodeClientReconciler
 from signer.rotation.node_client.signing import NodeClientSigning
 from signer.rotation.observer import AskServers, WorldObserver, asking, asking_for_key
-from signer.rotation.operations import NeverRotated
+from signer.rotation.operations import NeverRotated, Operation
 from signer.rotation.operations_guard import OperationsGuard
 from signer.rotation.reconciler import RotationReconciler
 from signer.rotation.rotations import Rotations, Verified
@@ -119,6 +119,8 @@ class RotationParts:
     settings: RotationSettings
     audit_log: AuditLog
     resource_limits: ResourceLimits
+    elsewhere: frozenset[Operation]
+    """Operations that another part carries out."""
 
 
 def compose_rotation(
@@ -158,6 +160,7 @@ def compose_rotation(
         reconnect=reconnect,
         now=now,
         random=random,
+        elsewhere=parts.elsewhere,
     )
     return RotationService(key, reconciler, parts.rotations, parts.guard, changed)
 

@@ -13,7 +13,7 @@ from random import Random, SystemRandom
 from typing import Any, TypeAlias
 
 from signer.audit.log import AuditLog
-from signer.configuration import Configuration, RotationOff
+from signer.configuration import Configuration, RotationOff, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
 from signer.controller.node_client import NodeClientOff, NodeClientService
 from signer.controller.rotation import RotationParts, compose_expiry, compose_node_client, compose_rotation
@@ -25,7 +25,7 @@ from signer.kube.resource_limits import ResourceLimits
 from signer.model.cluster import ClusterKey
 from signer.rotation.conditions import AUTHORITY_EXPIRY
 from signer.rotation.node_client.signing import NodeClientSigning
-from signer.rotation.operations import OPERATION_ANNOTATION
+from signer.rotation.operations import OPERATION_ANNOTATION, SSH_OPERATIONS
 from signer.rotation.operations_guard import OperationsGuard
 from signer.rotation.rotations import Rotations
 from signer.store.caches import ALL_PROVIDER_IDS, Caches, Wake
@@ -56,6 +56,7 @@ def rotation_wing(
         settings=configuration.rotation,
         audit_log=audit_log,
         resource_limits=resource_limits,
+        elsewhere=frozenset() if isinstance(configuration.ssh, SSHSwitchedOff) else SSH_OPERATIONS,
     )
 
 

@@ -45,7 +45,13 @@ from signer.controller.rotation_wing import (
     rotation_wing,
     wake_on_changes,
 )
-from signer.controller.ssh_wing import SSHWing, host_certificates_of, ssh_of_cluster, ssh_wing
+from signer.controller.ssh_wing import (
+    SSHWing,
+    host_certificates_of,
+    ssh_of_cluster,
+    ssh_wing,
+    wake_on_ssh_orders,
+)
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.machine_condition import MachineConditions
 from signer.controller.status.policy_owner import PolicyOwner
@@ -368,13 +374,14 @@ async def _run(
             worker_pool=SharedWorkerPool.for_limit(configuration.workers_per_cluster),
             auto_approval_checks=TimedSemaphore(CHECKS_AT_ONCE, CHECK_SECONDS),
             rotation=rotation_wing(configuration, client, caches, recorder, options.audit_log, resource_limits),
-            ssh=ssh_wing(configuration),
+            ssh=ssh_wing(configuration, recorder),
         )
         fleet = Fleet(caches, lambda key: compose_workload_cluster(key, configuration, options, shared), failed)
         options.health.watch(caches, fleet.busy_seconds)
         options.metrics.serve_process(partial(_process_gauges, options.health, caches, recorder))
         bootstrap_tokens.on_change(fleet.wake)
         wake_on_changes(shared.rotation, fleet.wake)
+        wake_on_ssh_orders(shared.ssh, caches, fleet.wake)
         garbage_collector = GarbageCollector(
             client, caches, reservations, ReservationRebuild(caches, reservations), now=options.now
         )

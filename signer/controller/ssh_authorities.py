@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES, ServiceGauge
+from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES, SSH_ROTATION_NODES, ServiceGauge
+from signer.controller.telemetry.recorder import Occurrence, Recorder, Subject
 from signer.kube.client import Client
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
 from signer.model.policy import Policy
 from signer.model.ssh_access import SSHSettings
 from signer.ssh.available import Reason
+from signer.ssh.host_coverage import HostCoverageWatch
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.secrets import Absent
 from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
-from signer.ssh.ways_watch import WaysInWatch
+from signer.ssh.ways_in.watch import WaysInWatch
 from signer.store.caches import Caches
 
 
@@ -33,8 +36,9 @@ class SSHAuthoritiesService:
 
     def gauges(self) -> Sequence[ServiceGauge]:
         """See ClusterService."""
-        available = self._reconciler.available
-        return () if isinstance(available, Absent) else (ServiceGauge(SSH_AUTHORITIES, float(available)),)
+        available, lagging = self._reconciler.available, self._reconciler.lagging
+        found = () if isinstance(available, Absent) else (ServiceGauge(SSH_AUTHORITIES, float(available)),)
+        return found if isinstance(lagging, Absent) else (*found, ServiceGauge(SSH_ROTATION_NODES, len(lagging)))
 
     def wake(self) -> None:
         """See ClusterService."""
@@ -46,12 +50,49 @@ class SSHAuthoritiesService:
         await self._reconciler.run()
 
 
+def tell_of_policy(key: ClusterKey, recorder: Recorder, caches: Caches, kind: str, reason: str, message: str) -> None:
+    """Record an Event on the Cluster's policy; implements :class:`~signer.ssh.reconciler.Tell`."""
+    policy = caches.policies.get(key.namespace, key.name)
+    if policy is None:
+        return
+    version = NODE_ATTESTATION_POLICIES.api_version
+    subject = Subject(version, "NodeAttestationPolicy", key.namespace, key.name, policy.uid)
+    recorder.record(Occurrence(subject, kind, reason, message))
+
+
 class WaysInService:
     """Implements :class:`~signer.controller.cluster.service.ClusterService` by a watch over other ways in."""
 
     name = WaysInWatch.name
 
     def __init__(self, watch: WaysInWatch) -> None:
+        self._watch = watch
+
+    @property
+    def conditions(self) -> Sequence[PolicyCondition]:
+        """See ClusterService."""
+        return self._watch.conditions
+
+    def gauges(self) -> Sequence[ServiceGauge]:
+        """See ClusterService."""
+        return ()
+
+    def wake(self) -> None:
+        """See ClusterService."""
+        self._watch.wake()
+
+    async def run(self, client: Client) -> None:
+        """See ClusterService. The workload cluster itself is not asked."""
+        del client
+        await self._watch.run()
+
+
+class HostCoverageService:
+    """Implements :class:`~signer.controller.cluster.service.ClusterService` by a watch over host certificates."""
+
+    name = HostCoverageWatch.name
+
+    def __init__(self, watch: HostCoverageWatch) -> None:
         self._watch = watch
 
     @property
@@ -92,4 +133,10 @@ class SSHSwitchedOffConditions:
         return (PolicyCondition(SSH_AUTHORITIES_AVAILABLE, False, Reason.NOT_ALLOWED.value, message),)
 
 
-__all__ = ["SSHAuthoritiesService", "SSHSwitchedOffConditions", "WaysInService"]
+__all__ = [
+    "HostCoverageService",
+    "SSHAuthoritiesService",
+    "SSHSwitchedOffConditions",
+    "WaysInService",
+    "tell_of_policy",
+]

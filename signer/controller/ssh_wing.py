@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,9 +14,16 @@ from typing import Any, TypeAlias
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
+from signer.controller.ssh_authorities import (
+    HostCoverageService,
+    SSHAuthoritiesService,
+    SSHSwitchedOffConditions,
+    WaysInService,
+    tell_of_policy,
+)
 from signer.controller.ssh_bundle import SignersOfStatements, SSHBundleService
 from signer.controller.status.status_reconciler import ConditionSource
+from signer.controller.telemetry.recorder import Recorder
 from signer.decision.host_certificates import (
     HostAuthorityAnswer,
     HostAuthorityNotRead,
@@ -27,11 +34,15 @@ from signer.decision.host_certificates import (
     SigningHostAuthority,
 )
 from signer.model.cluster import ClusterKey
+from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.ssh.available import NotAvailable, SSHAuthorities, SSHAuthoritiesOf
 from signer.ssh.bundle.reconciler import BundleReconciler
+from signer.ssh.host_coverage import HostCoverageWatch
 from signer.ssh.reconciler import SSHReconciler
+from signer.ssh.recorded import recorded_reports
 from signer.ssh.revocations import PolicyRevocations
-from signer.ssh.ways_watch import WaysInWatch
+from signer.ssh.ways_in.watch import WaysInWatch
+from signer.store.caches import ALL_PROVIDER_IDS, Caches, Wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ class SSHParts:
     authorities: SSHAuthorities
     host_certificates: HostCertificateParts
     """What decisions need to sign."""
+    recorder: Recorder
 
     @property
     def authorities_of(self) -> SSHAuthoritiesOf:
@@ -52,12 +64,17 @@ class SSHParts:
 SSHWing: TypeAlias = SSHParts | SSHSwitchedOff
 
 
-def ssh_wing(configuration: Configuration) -> SSHWing:
+def ssh_wing(configuration: Configuration, recorder: Recorder) -> SSHWing:
     """The wing, or nothing."""
     if isinstance(configuration.ssh, SSHSwitchedOff):
         return configuration.ssh
     authorities = SSHAuthorities()
-    return SSHParts(configuration.ssh, authorities, HostCertificateParts(partial(_signing_authority, authorities)))
+    return SSHParts(
+        configuration.ssh,
+        authorities,
+        HostCertificateParts(partial(_signing_authority, authorities)),
+        recorder,
+    )
 
 
 def host_certificates_of(wing: SSHWing) -> HostCertificateSwitch:
@@ -72,6 +89,18 @@ def _signing_authority(authorities: SSHAuthorities, key: ClusterKey) -> HostAuth
     if isinstance(found, NotAvailable):
         return NoSigningHostAuthority(f"{found.reason}: {found.message}")
     return SigningHostAuthority(found.host, found.trust)
+
+
+def wake_on_ssh_orders(wing: SSHWing, caches: Caches, wake: Wake) -> None:
+    """Have ``wake`` called when a policy has an order. Once per process."""
+    if isinstance(wing, SSHSwitchedOff):
+        return
+
+    def annotated(key: ClusterKey, annotations: Mapping[str, Any]) -> None:
+        if OPERATION_ANNOTATION in annotations:
+            wake(key, ALL_PROVIDER_IDS)
+
+    caches.on_policy_annotations(annotated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +140,8 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         caches=context.caches,
         authorities=wing.authorities,
         permission=wing.permission,
+        reports=partial(recorded_reports, context.caches),
+        tell=partial(tell_of_policy, context.key, wing.recorder, context.caches),
         changed=changed,
         now=now,
         random=random,
@@ -123,12 +154,24 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         changed=context.status_changed.set,
         random=random,
     )
+    coverage = HostCoverageWatch(
+        context.key, caches=context.caches, permission=wing.permission, changed=context.status_changed.set, now=now
+    )
     parts = (
         OptionalPart(SSHAuthoritiesService(reconciler)),
+        OptionalPart(HostCoverageService(coverage)),
         OptionalPart(SSHBundleService(bundle)),
         OptionalPart(WaysInService(watch)),
     )
     return SSHOfCluster(parts, lambda: {**reconciler.status, **bundle.status} if reconciler.status else {})
 
 
-__all__ = ["SSHOfCluster", "SSHParts", "SSHWing", "host_certificates_of", "ssh_of_cluster", "ssh_wing"]
+__all__ = [
+    "SSHOfCluster",
+    "SSHParts",
+    "SSHWing",
+    "host_certificates_of",
+    "ssh_of_cluster",
+    "ssh_wing",
+    "wake_on_ssh_orders",
+]

@@ -40,10 +40,14 @@ ROLL_BACK: Final = (Operation.ROLLBACK.value,)
 RETRY: Final = (Operation.RETRY.value,)
 ABANDON: Final = (Operation.ABANDON.value,)
 ROTATE_NODE_CLIENT: Final = (Operation.ROTATE_NODE_CLIENT.value,)
-OPERATIONS: Final = (*START, *COMPLETE, *ROLL_BACK, *RETRY, *ABANDON, *ROTATE_NODE_CLIENT)
+ON_SSH: Final = tuple(name for name, operation in NAMES.items() if operation.is_on_ssh)
+"""Which of them is possible when, the controller alone answers."""
+OPERATIONS: Final = (*START, *COMPLETE, *ROLL_BACK, *RETRY, *ABANDON, *ROTATE_NODE_CLIENT, *ON_SSH)
 
 _DOCUMENTED: Final = "start-ca-rotation, start-ca-rotation-without-workers-rollout, complete-ca-rotation, " + (
-    "rollback-ca-rotation, retry-ca-rotation, abandon-ca-rotation or rotate-node-client-authority"
+    "rollback-ca-rotation, retry-ca-rotation, abandon-ca-rotation, rotate-node-client-authority, "
+    "start-ssh-ca-rotation, complete-ssh-ca-rotation, rollback-ssh-ca-rotation, retry-ssh-ca-rotation, "
+    "revoke-ssh-user-ca or revoke-ssh-host-ca"
 )
 UNKNOWN_OPERATION: Final = f"unknown operation: set {OPERATION_ANNOTATION} to {_DOCUMENTED}"
 _ASK: Final = f"needs the RBAC verb {ROTATE_VERB} on this nodeattestationpolicy: ask an administrator for it"

@@ -1,9 +1,11 @@
 """The operations on a rotation: annotation ``attestation.cluster.x-k8s.io/operation`` of a NodeAttestationPolicy.
 
-The names are those of GEP-0018, and Gardener's of today as aliases (``pkg/apis/core/v1beta1/constants``). One is ours:
-that on the node-client authority alone. GEP-0018 counts on an annotation that raises the generation. Annotations do
-not, so the record remembers the operation by the policy's UID and the time at which the annotation was written. That is
-in ``metadata.managedFields``; a write of the policy's status changes the resourceVersion, and not this time.
+The names are those of GEP-0018, and Gardener's of today as aliases (``pkg/apis/core/v1beta1/constants``). Ours are that
+on the node-client authority alone, and those on the SSH authorities, which :mod:`signer.ssh` carries out.
+
+GEP-0018 counts on an annotation that raises the generation. Annotations do not, so the record remembers the operation
+by the policy's UID and the time at which the annotation was written. That is in ``metadata.managedFields``; a write of
+the policy's status changes the resourceVersion, and not this time.
 """
 
 from __future__ import annotations
@@ -36,18 +38,47 @@ class Operation(enum.Enum):
     ABANDON = "abandon-ca-rotation"
     ROTATE_NODE_CLIENT = "rotate-node-client-authority"
     """Of the node-client authority alone: no rotation of the CAs, and none may be under way."""
+    START_SSH = "start-ssh-ca-rotation"
+    COMPLETE_SSH = "complete-ssh-ca-rotation"
+    ROLLBACK_SSH = "rollback-ssh-ca-rotation"
+    RETRY_SSH = "retry-ssh-ca-rotation"
+    """Go on without waiting for the gates that it names."""
+    REVOKE_SSH_USER = "revoke-ssh-user-ca"
+    """A thief has the user authority: another one signs, and no other is trusted, at once."""
+    REVOKE_SSH_HOST = "revoke-ssh-host-ca"
 
     @property
     def is_start(self) -> bool:
         """Whether it begins a rotation."""
         return self in (Operation.START, Operation.START_WITHOUT_WORKERS_ROLLOUT)
 
+    @property
+    def is_on_ssh(self) -> bool:
+        """Whether it is on the SSH authorities."""
+        return self in SSH_OPERATIONS
+
+
+SSH_OPERATIONS: Final = frozenset(
+    {
+        Operation.START_SSH,
+        Operation.COMPLETE_SSH,
+        Operation.ROLLBACK_SSH,
+        Operation.RETRY_SSH,
+        Operation.REVOKE_SSH_USER,
+        Operation.REVOKE_SSH_HOST,
+    }
+)
+"""They need no rotation of the CAs, and go on beside one."""
 
 ALIASES: Final[Mapping[str, Operation]] = {
     "rotate-ca-start": Operation.START,
     "rotate-ca-start-without-workers-rollout": Operation.START_WITHOUT_WORKERS_ROLLOUT,
     "rotate-ca-complete": Operation.COMPLETE,
+    "rotate-ssh-ca-start": Operation.START_SSH,
+    "rotate-ssh-keypair": Operation.START_SSH,
+    "rotate-ssh-ca-complete": Operation.COMPLETE_SSH,
 }
+"""``rotate-ssh-keypair`` is Gardener's, and of GEP-0015: it means the keys by which people log in to nodes."""
 NAMES: Final[Mapping[str, Operation]] = {**{one.value: one for one in Operation}, **ALIASES}
 """Every accepted value of the annotation."""
 
@@ -181,3 +212,6 @@ def require_possible(
                 raise OperationRejected(f"{shown}: there is nothing to abandon")
         case Operation.ROTATE_NODE_CLIENT:
             raise OperationRejected(f"{shown}: this operation is on the node-client authority")
+        case _:
+            assert operation.is_on_ssh
+            raise OperationRejected(f"{shown}: this operation is on the SSH authorities")

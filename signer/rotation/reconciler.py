@@ -185,9 +185,11 @@ class RotationReconciler:
         reconnect: Callable[[], None],
         now: Callable[[], datetime],
         random: Random,
+        elsewhere: frozenset[Operation] = frozenset(),
     ) -> None:
         """``changed`` is called when conditions have changed, ``reconnect`` when the kubeconfig has: a connection keeps
-        the CAs and the client certificate with which it was made.
+        the CAs and the client certificate with which it was made. ``elsewhere`` are the operations that another part of
+        this controller carries out.
         """
         self._key = key
         self._management = management
@@ -200,6 +202,7 @@ class RotationReconciler:
         self._reconnect = reconnect
         self._now = now
         self._random = random
+        self._elsewhere = elsewhere
         self._wanted = asyncio.Event()
         self._waits = 0
         self._readers_ensured = False
@@ -298,10 +301,11 @@ class RotationReconciler:
         except NotFound:
             return IDLE_SECONDS  # no order without it; the next policy wakes this
         order = read_order(policy)
-        if not isinstance(order, NoOrder):
+        is_elsewhere = isinstance(order, Order) and order.operation in self._elsewhere
+        if not isinstance(order, NoOrder) and not is_elsewhere:
             await self._carry_out(order, known, cluster, policy, client)
             return 0.0
-        if SKIP_GATES_ANNOTATION in mapping_of(mapping_of(policy, "metadata"), "annotations"):
+        if not is_elsewhere and SKIP_GATES_ANNOTATION in mapping_of(mapping_of(policy, "metadata"), "annotations"):
             # Gates alone are no order. They must not wait for that of another person, which may not name any.
             await self._remove_annotation(policy)
             return 0.0
@@ -447,6 +451,8 @@ class RotationReconciler:
         if order.operation is Operation.ROTATE_NODE_CLIENT:
             await self._node_client.carry_out(order)
             return
+        if order.operation.is_on_ssh:
+            raise OperationRejected("this controller runs without --ssh")
         if isinstance(known, Unverified):
             raise OperationRejected(f"{known.message}: {UNVERIFIED_CURE}")
         if isinstance(known, Verified) and known.record.operation == order.identifier:

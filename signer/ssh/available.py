@@ -59,9 +59,13 @@ class AvailableAuthorities:
     user: UserAuthority = field(repr=False)
     host: HostAuthority = field(repr=False)
     trust: Trust
-    """What nodes and clients should trust: these two, and the policy's break-glass keys after the user authority."""
+    """What nodes and clients should trust: these two, each followed by the second one of a rotation, and the policy's
+    break-glass keys as user authorities."""
     user_created_at: datetime
     host_created_at: datetime
+    renew_below: int = 0
+    """A node whose newest attested request reported a lower version of trust makes another one at once; 0 while no
+    rotation waits for that."""
 
 
 SSHAuthoritiesOf: TypeAlias = Callable[[ClusterKey], AvailableAuthorities | NotAvailable]

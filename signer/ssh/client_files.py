@@ -23,6 +23,7 @@ from signer.model.addresses import Address
 from signer.model.addresses import HostName as NamedHost
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.fields import items_of, mapping_of, text_of
+from signer.model.host_keys import AttestedHostKeys
 from signer.model.record import AttestedNode, MachineKey
 
 ADDRESS_TYPES: Final = ("InternalIP", "InternalDNS", "ExternalIP", "ExternalDNS", "Hostname")
@@ -56,6 +57,8 @@ class ReachableNode:
     name: HostName
     address: NodeAddress
     """Where to connect to. It proves nothing: the certificate must have the node's full name."""
+    host_keys: tuple[HostKey, ...] = ()
+    """Those of its last attested request; none if it never had a host certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +172,11 @@ def cluster_hosts(
             name = HostName(record.node_name)
             HostName(f"{name}.{_suffix(cluster)}")
             address = name if machine is None else _address(name, machine, address_types)
+            keys = _host_keys(record)
         except SSHRefused as error:
             left_out.append(LeftOutNode(record.node_name, error.message))
             continue
-        nodes[record.node_name] = ReachableNode(name, address)
+        nodes[record.node_name] = ReachableNode(name, address, keys)
     left_out += [
         LeftOutNode(one.name, "it has not attested, so no host certificate proves which machine it is")
         for one in of_cluster
@@ -196,6 +200,15 @@ def known_hosts(hosts: ClusterHosts) -> str:
         raise ClientFilesRefused("there is no host authority")
     suffix = _suffix(hosts.cluster)
     return "".join(f"@cert-authority *.{suffix} {key_line(one)}\n" for one in hosts.authorities)
+
+
+def plain_known_hosts(hosts: ClusterHosts) -> str:
+    """Lines for ``UserKnownHostsFile``: the attested host keys of each node, under its full name.
+
+    For a long outage, in which host certificates run out: ssh then takes the key that it knows. In everyday files they
+    would let in a thief of a host key whose certificate has ended.
+    """
+    return "".join(f"{hosts.full_name(node)} {key_line(key)}\n" for node in hosts.nodes for key in node.host_keys)
 
 
 def ssh_config(hosts: ClusterHosts, settings: ClientSettings, known_hosts_file: str) -> str:
@@ -248,6 +261,16 @@ def _address(name: HostName, machine: MachineView, types: Sequence[str]) -> Node
     return name
 
 
+def _host_keys(record: AttestedNode) -> tuple[HostKey, ...]:
+    """
+    Raises:
+        SSHRefused: a key is none of a host.
+    """
+    if not isinstance(record.ssh, AttestedHostKeys):
+        return ()
+    return tuple(host_key(parse_key_line(one.public_key)) for one in record.ssh.host_keys)
+
+
 def _suffix(cluster: ClusterKey) -> str:
     """
     Raises:
@@ -270,5 +293,6 @@ __all__ = [
     "cluster_hosts",
     "host_authorities",
     "known_hosts",
+    "plain_known_hosts",
     "ssh_config",
 ]

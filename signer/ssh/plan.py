@@ -1,6 +1,8 @@
 """What to do about a cluster's two SSH authorities, from facts alone. Pure.
 
-They are made once and never overwritten: a Secret that is there and cannot be used stops everything, and is named.
+They are made once, and replaced by an order alone (:mod:`.orders`, :mod:`.rotation_plan`): a Secret that is there and
+cannot be used stops everything, and is named. Trust is recorded before it is shown, and a rotation goes on only by the
+trust that is recorded.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Final, TypeAlias
 
 from attestors.wire.node_access import Trust
 from attestors.wire.ssh.key_line import key_line
-from attestors.wire.ssh.keys import PublicKey
+from attestors.wire.ssh.keys import HostKey, PublicKey
 from signer.authority.ssh.authorities import HostAuthority, UserAuthority
 from signer.authority.ssh.secret import AuthorityPurpose
 from signer.model.cluster import ClusterKey
@@ -21,7 +23,17 @@ from signer.model.seal import Generation, joined
 from signer.model.ssh_access import NO_MASTER_SECRET, NoMasterSecret, NoRotationPeriod, SSHSettings
 from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason
 from signer.ssh.master_secret import DerivedKeys, NotDerived
-from signer.ssh.secrets import Absent, HeldAuthority, ReadAuthority, RecordedTrust, Unusable, secret_name
+from signer.ssh.reports import NotReported, Reports
+from signer.ssh.rotation_plan import Next, Nodes, Progress, Skips, asks_nodes, progress
+from signer.ssh.secrets import (
+    Absent,
+    Change,
+    HeldAuthority,
+    ReadAuthority,
+    RecordedTrust,
+    Unusable,
+    secret_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,7 @@ class AuthorityFacts:
     """What the policy asks for, or why policy, operator or Cluster rule it out."""
     user: ReadAuthority
     host: ReadAuthority
+    reports: Reports | NotReported
     derived: DerivedKeys | NotDerived | NoMasterSecret = NO_MASTER_SECRET
 
 
@@ -60,13 +73,26 @@ class RecordTrust:
 
 
 @dataclass(frozen=True, slots=True)
+class Rotate:
+    """Make the change that comes next in the rotation of one authority."""
+
+    held: HeldAuthority
+    change: Change
+    skips: Skips
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """The authorities may sign."""
 
     authorities: AvailableAuthorities
+    user: HeldAuthority
+    host: HeldAuthority
+    user_progress: Progress
+    host_progress: Progress
 
 
-Move: TypeAlias = MakeAuthority | SealAuthority | RecordTrust | Offer | NotAvailable
+Move: TypeAlias = MakeAuthority | SealAuthority | RecordTrust | Rotate | Offer | NotAvailable
 
 _ORDER: Final = (AuthorityPurpose.HOST, AuthorityPurpose.USER)
 """The user authority's Secret is made last, and keeps what both are."""
@@ -95,7 +121,7 @@ def next_move(facts: AuthorityFacts) -> Move:
     if isinstance(facts.derived, NotDerived):
         return NotAvailable(Reason.MASTER_SECRET_UNUSABLE, facts.derived.message)
     break_glass = _break_glass(facts.wanted, facts.derived)
-    own = {host.authority.public_key, user.authority.public_key}
+    own = {one.public_key for held in (host, user) for one in held.trusted}
     for where, key in break_glass.items():
         if key in own:
             return NotAvailable(
@@ -103,7 +129,7 @@ def next_move(facts: AuthorityFacts) -> Move:
                 f"{where} is the key of one of the cluster's own authorities "
                 f"({key.fingerprint}), whose certificates would then open every node: remove it",
             )
-    return _with_trust(facts.now, tuple(dict.fromkeys(break_glass.values())), user, host)
+    return _with_trust(facts, tuple(dict.fromkeys(break_glass.values())), user, host)
 
 
 def _break_glass(wanted: SSHSettings, derived: DerivedKeys | NoMasterSecret) -> dict[str, PublicKey]:
@@ -117,27 +143,58 @@ def _break_glass(wanted: SSHSettings, derived: DerivedKeys | NoMasterSecret) -> 
 
 
 def _with_trust(
-    now: datetime, break_glass: tuple[PublicKey, ...], user: HeldAuthority, host: HeldAuthority
-) -> RecordTrust | Offer:
-    digest = trust_digest(user.authority.public_key, host.authority.public_key, break_glass)
+    facts: AuthorityFacts, break_glass: tuple[PublicKey, ...], user: HeldAuthority, host: HeldAuthority
+) -> RecordTrust | Rotate | Offer:
+    users, hosts = _public_keys(user), _public_keys(host)
+    digest, seconds = trust_digest(users, hosts, break_glass), int(facts.now.timestamp())
     if not isinstance(user.trust, RecordedTrust):
-        return RecordTrust(user, RecordedTrust(int(now.timestamp()), digest))
+        return RecordTrust(user, RecordedTrust(seconds, digest))
+    version = user.trust.version
+    raised = facts.reports.version_after(version, facts.now) if isinstance(facts.reports, Reports) else version
     if user.trust.digest != digest:
-        return RecordTrust(user, RecordedTrust(max(user.trust.version + 1, int(now.timestamp())), digest))
+        return RecordTrust(user, RecordedTrust(max(version + 1, raised, seconds), digest))
+    if raised > version:
+        return RecordTrust(user, RecordedTrust(raised, digest))
+    nodes = Nodes(facts.now, version, facts.reports)
+    user_progress, host_progress = progress(user, nodes), progress(host, nodes)
+    for held, found in ((host, host_progress), (user, user_progress)):
+        if isinstance(found, Next):
+            return Rotate(held, found.change, found.skips)
     assert isinstance(user.authority, UserAuthority)
     assert isinstance(host.authority, HostAuthority)
-    trust = Trust(
-        (user.authority.public_key, *break_glass),
-        (host.authority.public_key,),
-        user.trust.version,
+    authorities = AvailableAuthorities(
+        user.authority,
+        host.authority,
+        Trust((*users, *break_glass), hosts, version),
+        user.created_at,
+        host.created_at,
+        version if asks_nodes(user) or asks_nodes(host) else 0,
     )
-    return Offer(AvailableAuthorities(user.authority, host.authority, trust, user.created_at, host.created_at))
+    return Offer(authorities, user, host, user_progress, host_progress)
 
 
-def trust_digest(user: PublicKey, host: PublicKey, break_glass: tuple[PublicKey, ...]) -> str:
-    """SHA-256 over what nodes and clients should trust; the order of break-glass keys means nothing."""
-    lines = [key_line(user), key_line(host), *sorted(map(key_line, break_glass))]
-    return hashlib.sha256(joined(*lines).encode("utf-8")).hexdigest()
+def break_glass_replaced(before: Offer, after: Offer) -> bool:
+    """Whether no break-glass key is in both, and there were some in each. They rotate by generation: a node trusts old
+    and new for a while. It is not known after a restart of the controller.
+    """
+    former, present = _break_glass_of(before), _break_glass_of(after)
+    return bool(former) and bool(present) and not former & present
+
+
+def _break_glass_of(offer: Offer) -> set[PublicKey]:
+    return set(offer.authorities.trust.user_authorities) - set(_public_keys(offer.user))
+
+
+def _public_keys(held: HeldAuthority) -> tuple[HostKey, ...]:
+    return tuple(one.public_key for one in held.trusted)
+
+
+def trust_digest(users: tuple[PublicKey, ...], hosts: tuple[PublicKey, ...], break_glass: tuple[PublicKey, ...]) -> str:
+    """SHA-256 over what nodes and clients should trust. Of the host authorities, the first one signs: nodes have their
+    certificates renewed when that changes. Other orders mean nothing.
+    """
+    parts = (sorted(map(key_line, users)), list(map(key_line, hosts)), sorted(map(key_line, break_glass)))
+    return hashlib.sha256(joined(*(joined(*lines) for lines in parts)).encode("utf-8")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Makes, verifies and offers the two SSH authorities of one workload cluster while it is connected.
+"""Makes, verifies, offers and rotates the two SSH authorities of one workload cluster while it is connected.
 
-It writes the two Secrets and nothing else, and signs nothing.
+It writes the two Secrets, takes orders off the policy, and signs nothing. It keeps nothing in memory that a rotation
+needs: each pass reads the Secrets again, and makes the one move that comes next.
 """
 
 from __future__ import annotations
@@ -18,37 +19,53 @@ from signer.authority.ssh.private_key import new_private_key
 from signer.authority.ssh.secret import AuthorityPurpose
 from signer.configuration import MasterSecrets, SSHPermission
 from signer.kube.backoff import Backoff
-from signer.kube.calls import Create, Get, Replace
+from signer.kube.calls import Create, Get, Patch, Replace
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from signer.kube.resources import SECRETS
+from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
 from signer.model.policy import Policy
 from signer.model.ssh_access import MasterSecretReference, NoMasterSecret, NoRotationPeriod, SSHOff, SSHSettings
-from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason, SSHAuthorities
+from signer.rotation.operations import (
+    OPERATION_ANNOTATION,
+    SKIP_GATES_ANNOTATION,
+    OperationRejected,
+    Order,
+    read_order,
+)
+from signer.ssh.available import NotAvailable, Reason, SSHAuthorities
 from signer.ssh.master_secret import DerivedKeys, NotDerived, derived_keys
+from signer.ssh.orders import changes_of
 from signer.ssh.plan import (
     AuthorityFacts,
     MakeAuthority,
     Move,
     Offer,
     RecordTrust,
+    Rotate,
     SealAuthority,
+    break_glass_replaced,
     next_move,
 )
+from signer.ssh.reports import ReportsOf
+from signer.ssh.rotation_plan import Progress, Skips, Waits, skipped_text
+from signer.ssh.rotation_record import AuthorityRotation, Step
 from signer.ssh.secrets import (
     Absent,
+    Change,
     HeldAuthority,
+    ReplaceAll,
     Unusable,
     authority_manifest,
+    changed,
     read_authority,
     sealed_anew,
     secret_name,
     with_trust,
 )
-from signer.ssh.status import conditions_of, status_of
+from signer.ssh.status import SPOKEN, conditions_of, is_under_way, lagging, rejected_condition, status_of
 from signer.store.caches import Caches
 
 _LOG = logging.getLogger(__name__)
@@ -57,12 +74,26 @@ IDLE_SECONDS: Final = 600.0
 VERIFIED_SECONDS: Final = 300.0
 """Between passes over the Secrets while the authorities are available."""
 WAITING: Final = Backoff(base_seconds=5.0, maximum_seconds=VERIFIED_SECONDS, jitter=0.2)
+BREAK_GLASS_REPLACED: Final = (
+    "every break-glass key was replaced at once: a node that has not taken the new trust opens to none of the new "
+    "ones. List the former ones, too, until every node has attested with the new trust version"
+)
+ROTATING_SECONDS: Final = 15.0
+"""Between passes while a rotation waits for nodes."""
 CHANGED_SECONDS: Final = 0.5
 """After a write that another one came before."""
 
 
-class ManagementCalls(Get, Create, Replace, Protocol):
+class ManagementCalls(Get, Create, Replace, Patch, Protocol):
     """The calls to the management cluster."""
+
+
+class Tell(Protocol):
+    """Records an Event on the policy."""
+
+    def __call__(self, kind: str, reason: str, message: str) -> None:
+        """``kind`` is Normal or Warning."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +114,8 @@ class SSHReconciler:
         caches: Caches,
         authorities: SSHAuthorities,
         permission: SSHPermission,
+        reports: ReportsOf,
+        tell: Tell,
         changed: Callable[[], None],
         now: Callable[[], datetime],
         random: Random,
@@ -93,31 +126,39 @@ class SSHReconciler:
         self._caches = caches
         self._authorities = authorities
         self._permission = permission
+        self._reports = reports
+        self._tell = tell
         self._changed = changed
         self._now = now
         self._random = random
         self._wanted = asyncio.Event()
         self._waits = 0
-        self._last: AvailableAuthorities | NotAvailable | _NothingToShow = _NothingToShow()
+        self._last: Offer | NotAvailable | _NothingToShow = _NothingToShow()
+        self._rejected: tuple[PolicyCondition, ...] = ()
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
         """For the policy's status."""
         if isinstance(self._last, _NothingToShow):
-            return ()
+            return self._rejected
         settings = self._settings()
         period = settings.rotation_period if isinstance(settings, SSHSettings) else NoRotationPeriod()
-        return conditions_of(self._last, period, self._now())
+        return (*conditions_of(self._last, period, self._now()), *self._rejected)
 
     @property
     def status(self) -> JsonObject:
         """``status.ssh`` of the policy; empty unless the authorities are available."""
-        return status_of(self._last) if isinstance(self._last, AvailableAuthorities) else {}
+        return status_of(self._last) if isinstance(self._last, Offer) else {}
 
     @property
     def available(self) -> bool | Absent:
         """For the metric; Absent if the policy does not turn SSH on and never has."""
-        return Absent() if isinstance(self._last, _NothingToShow) else isinstance(self._last, AvailableAuthorities)
+        return Absent() if isinstance(self._last, _NothingToShow) else isinstance(self._last, Offer)
+
+    @property
+    def lagging(self) -> tuple[str, ...] | Absent:
+        """The nodes for which a rotation waits; Absent while none is under way."""
+        return lagging(self._last) if isinstance(self._last, Offer) and is_under_way(self._last) else Absent()
 
     def wake(self) -> None:
         """The Cluster or its policy has changed."""
@@ -177,13 +218,26 @@ class SSHReconciler:
             self._last = _NothingToShow()
             return IDLE_SECONDS
         self._caches.require_in_touch()
+        policy = await self._policy_object()
+        order = read_order(policy)
         host, user = await self._read(AuthorityPurpose.HOST), await self._read(AuthorityPurpose.USER)
+        facts = AuthorityFacts(
+            self._key,
+            self._now(),
+            wanted,
+            user=user,
+            host=host,
+            reports=self._reports(self._key),
+            derived=await self._derive(wanted),
+        )
+        move = next_move(facts)
+        if isinstance(order, Order) and order.operation.is_on_ssh and isinstance(move, Offer | NotAvailable):
+            await self._carry_out(order, move, policy)
+            return 0.0
         if isinstance(host, Absent) and isinstance(user, Absent) and isinstance(self._settings(), SSHOff):
             self._last = _NothingToShow()
             return IDLE_SECONDS
-        derived = await self._derive(wanted)
-        facts = AuthorityFacts(self._key, self._now(), wanted, user=user, host=host, derived=derived)
-        return await self._make(next_move(facts), cluster)
+        return await self._make(move, cluster)
 
     async def _make(self, move: Move, cluster: ClusterView) -> float:
         match move:
@@ -196,13 +250,85 @@ class SSHReconciler:
             case RecordTrust(held, trust):
                 await self._replace(held, with_trust(held, trust, self._key, self._caches.authentic.keys()))
                 return 0.0
-            case Offer(authorities):
-                self._last, self._waits = authorities, 0
-                self._authorities.offer(self._key, authorities)
-                return VERIFIED_SECONDS
+            case Rotate(held, change, skips):
+                await self._change(held, change, skips)
+                return 0.0
+            case Offer():
+                if isinstance(self._last, Offer) and break_glass_replaced(self._last, move):
+                    self._warn("BreakGlassKeysReplaced", BREAK_GLASS_REPLACED)
+                self._last, self._waits = move, 0
+                self._authorities.offer(self._key, move.authorities)
+                return min(self._pause(one) for one in (move.user_progress, move.host_progress))
             case NotAvailable(reason):
                 self._withhold(move)
                 return IDLE_SECONDS if reason in _UNTIL_WOKEN else self._waiting()
+
+    def _pause(self, progress: Progress) -> float:
+        match progress:
+            case Waits(Step.PREPARED):
+                return VERIFIED_SECONDS  # the order of a person wakes this
+            case Waits(until=datetime() as until):
+                return min(VERIFIED_SECONDS, max(1.0, (until - self._now()).total_seconds()))
+            case Waits():
+                return ROTATING_SECONDS
+            case _:
+                return VERIFIED_SECONDS
+
+    # Orders
+
+    async def _policy_object(self) -> JsonObject:
+        try:
+            return await self._management.get(NODE_ATTESTATION_POLICIES.object(self._key.name, self._key.namespace))
+        except NotFound:
+            return {}
+
+    async def _carry_out(self, order: Order, found: Offer | NotAvailable, policy: JsonObject) -> None:
+        """Carry the order out or reject it; then take the annotation away. After a crash in between, the same order
+        comes again: the Secrets name it, so only the annotation goes.
+        """
+        try:
+            if isinstance(found, NotAvailable):
+                raise OperationRejected(f"the SSH authorities are not available: {found.message}")
+            changes = changes_of(order, found.user, found.host, self._now())
+        except OperationRejected as rejected:
+            why = printable(str(rejected))
+            self._rejected = (rejected_condition(order.operation.value, why),)
+            self._tell("Warning", "SSHOperationRejected", f"{order.operation.value}: {why}")
+        else:
+            for held, change in changes:
+                await self._change(held, change, Skips(()))
+            self._rejected = ()
+        await self._remove_annotation(policy)
+
+    async def _change(self, held: HeldAuthority, change: Change, skips: Skips) -> None:
+        """One write of a rotation."""
+        keys = self._caches.authentic.keys()
+        await self._replace(held, changed(held, change, self._key, keys, self._now(), new_private_key))
+        rotation, name = change.rotation, SPOKEN[held.purpose]
+        detail = f"{name} authority: {rotation.phase.value}, step {rotation.step.value}"
+        _LOG.info("an SSH authority is rotated", extra={"cluster": str(self._key), "detail": detail})
+        if skips.members:
+            self._warn("NodesSkipped", f"{detail}: {skipped_text(skips)}")
+        before = held.rotation
+        if isinstance(change, ReplaceAll):
+            fingerprint = held.authority.public_key.fingerprint
+            self._warn(
+                "SSHAuthorityRevoked", f"{name} authority {fingerprint} is trusted no longer, and another one signs"
+            )
+        elif not isinstance(before, AuthorityRotation) or before.phase is not rotation.phase:
+            self._tell("Normal", f"SSHAuthority{rotation.phase.value}", detail)
+
+    def _warn(self, reason: str, message: str) -> None:
+        self._tell("Warning", reason, message)
+        _LOG.warning("a rotation of SSH authorities", extra={"cluster": str(self._key), "detail": printable(message)})
+
+    async def _remove_annotation(self, policy: JsonObject) -> None:
+        """Only from the version that had the order: another one may have been written since."""
+        annotations = {OPERATION_ANNOTATION: None, SKIP_GATES_ANNOTATION: None}
+        metadata = {"resourceVersion": policy["metadata"]["resourceVersion"], "annotations": annotations}
+        path = NODE_ATTESTATION_POLICIES.object(self._key.name, self._key.namespace)
+        with contextlib.suppress(Conflict, NotFound):
+            await self._management.patch(path, {"metadata": metadata})
 
     # What the policy and the operator want
 

@@ -1,16 +1,22 @@
 """The Secrets of a cluster's two SSH authorities, as values: made, sealed, and read only with their seal. Pure.
 
 A tenant may write Secrets in the Cluster's namespace, and must not be able to choose an authority. So a seal by the
-controller key covers place, purpose, public key, time of creation and recorded trust. Names and data keys are those of
-:mod:`signer.authority.ssh.secret`.
+controller key covers place, purpose, public keys, time of creation, recorded trust and the state of the rotation. Names
+and data keys are those of :mod:`signer.authority.ssh.secret`: they hold the authority that signs. A second one has the
+same data keys with a prefix, and is trusted and signs nothing:
+
+``next.``    from the start of a rotation until it signs
+``former.``  from then on, until nobody needs it
 """
 
 from __future__ import annotations
 
 import base64
+import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -32,13 +38,17 @@ from signer.kube.resources import SECRETS
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
 from signer.model.fields import format_time, mapping_of, parse_time, text_of
 from signer.model.seal import Authentic, ControllerKeys, Fault, Generation, KeyUse, Seals, Unauthentic, joined
+from signer.rotation.operations import NeverRotated
 from signer.ssh.available import Reason
+from signer.ssh.rotation_record import AuthorityRotation, parse_state, state_text
 
 SEAL_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/ssh-authority-seal"
 CREATED_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/ssh-authority-created-at"
 """``metadata.creationTimestamp`` changes when ``clusterctl move`` creates the Secret again."""
 TRUST_VERSION_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/ssh-trust-version"
 TRUST_DIGEST_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/ssh-trust-digest"
+ROTATION_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/ssh-authority-rotation"
+OTHER_CREATED_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/ssh-other-authority-created-at"
 CLUSTER_API_TYPE: Final = "cluster.x-k8s.io/secret"
 
 Authority: TypeAlias = UserAuthority | HostAuthority
@@ -70,6 +80,29 @@ class Unusable:
     message: str
 
 
+class Role(enum.Enum):
+    """Of the authority that signs nothing; the value is the prefix of its data keys."""
+
+    NEXT = "next."
+    """It has signed nothing."""
+    FORMER = "former."
+    """It has signed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherAuthority:
+    """The second one of a Secret."""
+
+    role: Role
+    authority: Authority = field(repr=False)
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NoOther:
+    """The Secret has one authority."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldAuthority:
     """An authority that this controller made, as its seal proves."""
@@ -81,6 +114,13 @@ class HeldAuthority:
     sealed_with: Generation = Generation.CURRENT
     manifest: JsonObject = field(default_factory=dict, repr=False)
     """The object, to be replaced at exactly this version."""
+    other: OtherAuthority | NoOther = NoOther()
+    rotation: AuthorityRotation | NeverRotated = field(default_factory=NeverRotated)
+
+    @property
+    def trusted(self) -> tuple[Authority, ...]:
+        """Each authority that counts; that which signs comes first."""
+        return (self.authority, self.other.authority) if isinstance(self.other, OtherAuthority) else (self.authority,)
 
 
 ReadAuthority: TypeAlias = HeldAuthority | Absent | Unusable
@@ -101,7 +141,6 @@ def authority_manifest(
 ) -> JsonObject:
     """The Secret of a new authority, for its creation. ``clusterctl move`` takes it along with the Cluster."""
     name, line = secret_name(cluster.key, purpose), key_line(public_key_of(private_key))
-    secret = private_key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     manifest: JsonObject = {
         "apiVersion": SECRETS.api_version,
         "kind": "Secret",
@@ -115,7 +154,7 @@ def authority_manifest(
                 {"apiVersion": owner_version, "kind": "Cluster", "name": cluster.key.name, "uid": cluster.uid}
             ],
         },
-        "data": {PRIVATE_KEY_FIELD: _encoded(secret), PUBLIC_KEY_FIELD: _encoded(line.encode("ascii"))},
+        "data": _pair("", private_key),
     }
     return _sealed(manifest, _Sealed.of(manifest, cluster.key, purpose, line), keys)
 
@@ -128,9 +167,12 @@ def read_authority(
         return Absent()
     if not mapping_of(manifest, "data").get(PRIVATE_KEY_FIELD):
         return Unusable(Reason.KEY_MISSING, f"it has no {PRIVATE_KEY_FIELD}")
+    roles = _roles_in(manifest)
+    if len(roles) > 1:
+        return Unusable(Reason.MALFORMED, "it has more than two authorities")
     try:
-        user = purpose is AuthorityPurpose.USER
-        authority = user_authority_in(manifest) if user else host_authority_in(manifest)
+        authority = _authority_in(manifest, purpose, "")
+        second = [(role, _authority_in(manifest, purpose, role.value)) for role in roles]
     except SSHAuthorityRefused as error:
         return Unusable(Reason.MALFORMED, str(error))
     line = key_line(authority.public_key)
@@ -138,7 +180,7 @@ def read_authority(
     verified = seals.verify(seal, lambda: _Sealed.of(manifest, key, purpose, line).content())
     match verified:
         case Authentic(generation):
-            return _held(purpose, authority, manifest, generation)
+            return _held(purpose, authority, second, manifest, generation)
         case Unauthentic(Fault.WRONG_SEAL):
             other = AuthorityPurpose.HOST if purpose is AuthorityPurpose.USER else AuthorityPurpose.USER
             if isinstance(seals.verify(seal, lambda: _Sealed.of(manifest, key, other, line).content()), Authentic):
@@ -163,6 +205,111 @@ def with_trust(held: HeldAuthority, trust: RecordedTrust, key: ClusterKey, keys:
     return _sealed(manifest, _Sealed.of(manifest, key, held.purpose, key_line(held.authority.public_key)), keys)
 
 
+# Changes of a rotation: each is one write, at exactly the version that was read
+
+
+@dataclass(frozen=True, slots=True)
+class AddNext:
+    """Put a new authority beside that which signs."""
+
+    rotation: AuthorityRotation
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """The second authority signs from now on, and that which did is the second."""
+
+    rotation: AuthorityRotation
+
+
+@dataclass(frozen=True, slots=True)
+class DropOther:
+    """Delete the second authority's key. Nobody trusts it any more."""
+
+    rotation: AuthorityRotation
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceAll:
+    """Delete every key, and have a new authority sign."""
+
+    rotation: AuthorityRotation
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write another state, and leave the keys."""
+
+    rotation: AuthorityRotation
+
+
+Change: TypeAlias = AddNext | Swap | DropOther | ReplaceAll | Record
+
+
+def changed(
+    held: HeldAuthority,
+    change: Change,
+    key: ClusterKey,
+    keys: ControllerKeys,
+    now: datetime,
+    fresh: Callable[[], AuthorityPrivateKey],
+) -> JsonObject:
+    """The Secret after the change, sealed. ``fresh`` makes the key of a new authority."""
+    data, found = dict(mapping_of(held.manifest, "data")), _annotations(held.manifest)
+    match change:
+        case AddNext():
+            data |= _pair(Role.NEXT.value, fresh())
+            found[OTHER_CREATED_ANNOTATION] = format_time(now)
+        case Swap():
+            assert isinstance(held.other, OtherAuthority)
+            signs, second = _fields(data, ""), _fields(data, held.other.role.value)
+            data = _prefixed("", second) | _prefixed(Role.FORMER.value, signs)
+            found[CREATED_ANNOTATION], found[OTHER_CREATED_ANNOTATION] = (
+                found[OTHER_CREATED_ANNOTATION],
+                found[CREATED_ANNOTATION],
+            )
+        case DropOther():
+            data = _prefixed("", _fields(data, ""))
+            found.pop(OTHER_CREATED_ANNOTATION, None)
+        case ReplaceAll():
+            data = _pair("", fresh())
+            found.pop(OTHER_CREATED_ANNOTATION, None)
+            found[CREATED_ANNOTATION] = format_time(now)
+        case Record():
+            pass
+    found[ROTATION_ANNOTATION] = state_text(change.rotation)
+    manifest = {**held.manifest, "data": data}
+    manifest["metadata"] = {**mapping_of(manifest, "metadata"), "annotations": found}
+    line = base64.b64decode(data[PUBLIC_KEY_FIELD]).decode("ascii")
+    return _sealed(manifest, _Sealed.of(manifest, key, held.purpose, line), keys)
+
+
+def _pair(prefix: str, private_key: AuthorityPrivateKey) -> dict[str, str]:
+    secret = private_key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    line = key_line(public_key_of(private_key))
+    return {f"{prefix}{PRIVATE_KEY_FIELD}": _encoded(secret), f"{prefix}{PUBLIC_KEY_FIELD}": _encoded(line.encode())}
+
+
+def _fields(data: JsonObject, prefix: str) -> dict[str, Any]:
+    """The two fields of one authority, without their prefix; those that are there."""
+    names = (PRIVATE_KEY_FIELD, PUBLIC_KEY_FIELD)
+    return {name: data[f"{prefix}{name}"] for name in names if f"{prefix}{name}" in data}
+
+
+def _prefixed(prefix: str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {f"{prefix}{name}": value for name, value in fields.items()}
+
+
+def _roles_in(manifest: JsonObject) -> tuple[Role, ...]:
+    data = mapping_of(manifest, "data")
+    return tuple(role for role in Role if _fields(dict(data), role.value))
+
+
+def _authority_in(manifest: JsonObject, purpose: AuthorityPurpose, prefix: str) -> Authority:
+    alone = {**manifest, "data": _fields(dict(mapping_of(manifest, "data")), prefix)}
+    return user_authority_in(alone) if purpose is AuthorityPurpose.USER else host_authority_in(alone)
+
+
 @dataclass(frozen=True, slots=True)
 class _Sealed:
     """What a seal covers."""
@@ -174,6 +321,9 @@ class _Sealed:
     created_at: str
     trust_version: str
     trust_digest: str
+    second: str
+    second_created_at: str
+    rotation: str
 
     @classmethod
     def of(cls, manifest: JsonObject, key: ClusterKey, purpose: AuthorityPurpose, line: str) -> _Sealed:
@@ -186,6 +336,9 @@ class _Sealed:
             text_of(found, CREATED_ANNOTATION),
             text_of(found, TRUST_VERSION_ANNOTATION),
             text_of(found, TRUST_DIGEST_ANNOTATION),
+            joined(*(f"{role.value}{_public_key_text(manifest, role)}" for role in _roles_in(manifest))),
+            text_of(found, OTHER_CREATED_ANNOTATION),
+            text_of(found, ROTATION_ANNOTATION),
         )
 
     def content(self) -> str:
@@ -197,20 +350,35 @@ class _Sealed:
             self.created_at,
             self.trust_version,
             self.trust_digest,
+            self.second,
+            self.second_created_at,
+            self.rotation,
         )
 
 
+def _public_key_text(manifest: JsonObject, role: Role) -> str:
+    return text_of(mapping_of(manifest, "data"), f"{role.value}{PUBLIC_KEY_FIELD}")
+
+
 def _held(
-    purpose: AuthorityPurpose, authority: Authority, manifest: JsonObject, generation: Generation
+    purpose: AuthorityPurpose,
+    authority: Authority,
+    second: list[tuple[Role, Authority]],
+    manifest: JsonObject,
+    generation: Generation,
 ) -> HeldAuthority | Unusable:
     found = _annotations(manifest)
-    version = text_of(found, TRUST_VERSION_ANNOTATION)
+    version, state = text_of(found, TRUST_VERSION_ANNOTATION), text_of(found, ROTATION_ANNOTATION)
+    other: OtherAuthority | NoOther = NoOther()
     try:
+        rotation = parse_state(state) if state else NeverRotated()
+        for role, one in second:
+            other = OtherAuthority(role, one, parse_time(text_of(found, OTHER_CREATED_ANNOTATION)))
         created_at = parse_time(text_of(found, CREATED_ANNOTATION))
         trust = RecordedTrust(int(version), text_of(found, TRUST_DIGEST_ANNOTATION)) if version else NotRecorded()
     except ValueError as error:  # sealed, so only another release can have written it
         return Unusable(Reason.MALFORMED, f"its annotations cannot be read: {error}")
-    return HeldAuthority(purpose, authority, created_at, trust, generation, manifest)
+    return HeldAuthority(purpose, authority, created_at, trust, generation, manifest, other, rotation)
 
 
 def _sealed(manifest: JsonObject, content: _Sealed, keys: ControllerKeys) -> JsonObject:

@@ -25,6 +25,7 @@ from tests.bench.world import Work
 _WORLD: Final = 15.0
 _START: Final = 3.0
 _PER_REQUEST: Final = 0.02
+_PER_ROUND: Final = 0.6
 _PER_MACHINE: Final = 0.01
 _PER_FLOOD_REQUEST: Final = 0.005
 _FLOOD: Final = 60.0
@@ -82,4 +83,7 @@ SECTIONS: Final = (
     Section("clusters", _clusters_seconds, tables.clusters),
     Section("wave", lambda settings: _FLOOD + _backlog_seconds(settings.wave_requests, 2), tables.wave),
     Section("floods", _floods_seconds, tables.floods),
+    Section(
+        "revocations", lambda settings: _WORLD + _START + settings.revocation_rounds * _PER_ROUND, tables.revocations
+    ),
 )

@@ -28,6 +28,7 @@ class Settings:
     flood_requests: int = 10_000
     verification_runs: int = 200
     start_runs: int = 20
+    revocation_rounds: int = 10
 
 
 QUICK = Settings(
@@ -43,5 +44,6 @@ QUICK = Settings(
     flood_requests=500,
     verification_runs=20,
     start_runs=5,
+    revocation_rounds=2,
 )
 """Checks in a few minutes that everything works. The figures are not meaningful."""

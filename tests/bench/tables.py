@@ -16,6 +16,7 @@ from tests.bench.figures import Better, Column, Figure, Row, Table
 from tests.bench.host_certificates import measure_host_certificates
 from tests.bench.many_clusters import Started, start_over
 from tests.bench.progress import Say
+from tests.bench.revocations import REVOCATIONS, measure_revocations
 from tests.bench.settings import Settings
 from tests.bench.tpm_verification import measure_tpm_verification
 from tests.bench.warm_start import measure_warm_start
@@ -56,6 +57,29 @@ def verification(settings: Settings, say: Say) -> Table:
             for one in measured
         ),
         (f"{runs} runs each, without network: the clouds' responses are given.",),
+    )
+
+
+def revocations(settings: Settings, say: Say) -> Table:
+    """Revocations on their way to a node."""
+    found = measure_revocations(REVOCATIONS, settings.revocation_rounds)
+    rows = (
+        ("the controller builds, signs and publishes", found.published),
+        ("the node reads, judges and writes", found.in_place),
+        ("altogether", found.altogether),
+        ("ssh-keygen -Q on the node, for comparison", found.openssh),
+    )
+    return Table(
+        "revocations",
+        f"{found.count:,} revoked key ids on their way to sshd",
+        (Column("s", "seconds", 3),),
+        tuple(Row(name, {"s": Figure.of(seconds)}) for name, seconds in rows),
+        (
+            f"Medians of {settings.revocation_rounds} rounds, with the range in brackets, over a real kube-apiserver.",
+            f"Each round revokes other key ids: {found.list_bytes:,} bytes of list, {found.text_bytes:,} of ConfigMap.",
+            "The node's time has that of the ssh-keygen that reads the list before it takes its place.",
+            "An agent looks once a minute, which is not counted.",
+        ),
     )
 
 

@@ -118,6 +118,7 @@ def main(folder: Path) -> int:
     colour, text = _conclusion(outcomes)
     _print_indented(f"\n[bold {colour}]{text}[/bold {colour}] ({time.monotonic() - began:.1f} s)", 0)
     console.print("`make demo-rotation` replaces a cluster's CA, on real API servers and under load.")
+    console.print("`make demo-ssh` logs in to a node that has proved itself, until the certificate ends.")
     return 0 if all(outcome.is_expected for outcome in outcomes) else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import base64
 import json
 import os
@@ -21,7 +22,9 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
 from signer.authority.ssh.derivation import derive_user_authority, parse_master_secret
 from signer.offline.main import _parser
+from tests.documents.generated import _command_of, parser_of
 from tests.documents.markdown import ROOT, blocks
+from tests.e2e.test_break_glass_drill import drill
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.openssh import find_openssh
 from tests.support.ssh_server import SSHServer
@@ -37,10 +40,15 @@ def in_language(language: str) -> list[str]:
     return [block.text for block in blocks(PAGE) if block.language == language]
 
 
+def without_api_server() -> list[str]:
+    """The page's commands for one node; ``tests/e2e/test_break_glass_drill.py`` runs those of the drill."""
+    lines = "".join(in_language("console")).splitlines()
+    return [line for line in lines[: -len(drill())] if " node-access " not in line]
+
+
 def login_by_exec() -> str:
     """The page's command with a temporary key and the master secret."""
-    lines = "".join(in_language("console")).splitlines()
-    [found] = [line for line in lines if "--master-secret" in line and "--exec" in line]
+    [found] = [line for line in without_api_server() if "--master-secret" in line and "--exec" in line]
     return found
 
 
@@ -96,7 +104,7 @@ def shell(kit: Path, line: str) -> subprocess.CompletedProcess[str]:
 def test_the_commands_work_with_every_api_server_down(kit: Path, server: SSHServer) -> None:
     """The drill: log in by each way, revoke, and be refused."""
     printed = {}
-    for line in "".join(in_language("console")).splitlines():
+    for line in without_api_server():
         done = shell(kit, line)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}\n{server.log()}"
         printed[line] = done.stdout
@@ -128,8 +136,19 @@ def options_of(command: str) -> set[str]:
 
 
 def test_every_option_of_ssh_sign_is_described_and_no_other() -> None:
-    named = set(re.findall(r"`(--[a-z-]+)", TEXT))
+    named = set(re.findall(r"`(--[a-z-]+)", TEXT.split("## The break-glass authority")[1].split("## The network")[0]))
     assert named == (options_of("ssh-sign") - {"-h", "--help"}) | {"--ca"}
+
+
+def test_every_option_of_node_access_config_is_described_and_no_other() -> None:
+    named = set(re.findall(r"^\| `(--[a-z-]+)", TEXT.split("## The break-glass authority")[0], re.MULTILINE))
+    found = {
+        option
+        for action in _command_of(parser_of("node-access"), "config")._actions
+        for option in action.option_strings
+    }
+    usual = {"-h", "--help", "-n", "--namespace", "--kubeconfig", "--controller-namespace"}
+    assert named == found - usual
 
 
 def test_the_configuration_of_sshd_is_the_servers() -> None:
@@ -144,3 +163,48 @@ def test_the_example_is_no_secret() -> None:
     """Somebody would copy it."""
     [secret] = in_language("json")
     assert set(json.loads(secret).values()) == {PLACEHOLDER}
+
+
+IMAGE: Final = ROOT / "deploy/node/ssh/etc/ssh"
+
+
+def test_the_images_sshd_takes_certificates_alone() -> None:
+    """RFC 016: "Authorized keys and passwords must be disabled", and both files are empty on startup."""
+    lines = (IMAGE / "node-access-sshd.conf").read_text().splitlines()
+    options = dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
+    expected = {
+        "AuthenticationMethods": "publickey",
+        "AuthorizedKeysFile": "none",
+        "AuthorizedKeysCommand": "none",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "HostbasedAuthentication": "no",
+        "GSSAPIAuthentication": "no",
+        "KerberosAuthentication": "no",
+        "PermitRootLogin": "prohibit-password",
+    }
+    assert expected.items() <= options.items()
+    algorithms = options["PubkeyAcceptedAlgorithms"].split(",")
+    assert all("-cert-v01@" in one for one in algorithms)
+    for name in ("Ciphers", "MACs", "KexAlgorithms", "HostKeyAlgorithms", "CASignatureAlgorithms"):
+        assert not {word for word in ("cbc", "sha1", "md5", "arcfour", "dss", "3des") if word in options[name]}, name
+    for name in ("TrustedUserCAKeys", "RevokedKeys"):
+        assert (IMAGE / "node-access" / Path(options[name]).name).read_bytes() == b""
+
+
+def test_each_test_that_is_named_exists() -> None:
+    named = re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)", TEXT)
+    assert TEXT.count("`test_") == len(named) > 0
+    for name, file in named:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert name in defined, (file, name)
+
+
+def test_every_kept_requirement_names_a_test() -> None:
+    rows = TEXT.split("| RFC 016 | here |")[1].splitlines()[2:]
+    assert len(rows) == 16
+    for row in rows:
+        here = row.split("|")[2].strip()
+        assert here.startswith(("kept", "done otherwise:", "not done"))
+        assert here.startswith("not done") or "`test_" in here

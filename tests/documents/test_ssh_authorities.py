@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from datetime import timedelta
 from typing import Final
@@ -10,12 +11,19 @@ from typing import Final
 import pytest
 import yaml
 
+from attestors.wire.statement import MAXIMUM_REVOCATION_LIST_BYTES
 from signer.configuration import MasterSecrets, SSHPermission
-from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES
+from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES, SSH_ROTATION_NODES, SSH_TRUST
 from signer.crds import custom_resource_definitions
 from signer.model import ssh_access
-from signer.ssh import reconciler, status
+from signer.rotation.operations import SSH_OPERATIONS, Operation
+from signer.rotation.phases import Phase
+from signer.ssh import host_coverage, reconciler, status
 from signer.ssh.available import Reason
+from signer.ssh.bundle import content, publishing
+from signer.ssh.bundle import reconciler as bundle
+from signer.ssh.rotation_plan import LONGEST_CERTIFICATE
+from signer.ssh.rotation_record import Step
 from tests.documents.markdown import ROOT
 
 TEXT: Final = (ROOT / "docs/ssh-authorities.md").read_text(encoding="utf-8")
@@ -32,15 +40,46 @@ def first_column(heading: str) -> set[str]:
 
 def test_each_reason_is_named_and_no_other() -> None:
     assert first_column("`SSHAuthoritiesAvailable`") == {status.AVAILABLE, *(one.value for one in Reason)}
+    assert first_column("`SSHTrustPublished`") == {
+        bundle.PUBLISHED,
+        bundle.AUTHORITIES_NOT_AVAILABLE,
+        bundle.REVOCATIONS_UNKNOWN,
+        bundle.TOO_MANY_REVOCATIONS,
+        bundle.FORBIDDEN,
+        bundle.FAILED,
+    }
     assert first_column("`SSHAuthoritiesWithinPeriod`") == {status.WITHIN_PERIOD, status.PERIOD_PASSED}
+    steps = {one.value for one in Step}
+    assert first_column("`SSHAuthorityRotationProgressing`") == {*steps, Phase.COMPLETED.value, Phase.ROLLED_BACK.value}
+
+
+def test_each_event_of_a_rotation_is_named() -> None:
+    phases = [Phase.PREPARING, Phase.PREPARED, Phase.COMPLETING, Phase.COMPLETED, Phase.ROLLING_BACK, Phase.ROLLED_BACK]
+    said = set(re.findall(r'_(?:warn|tell)\(\s*(?:"\w+", )?"(\w+)"', inspect.getsource(reconciler)))
+    said -= {"Normal", "Warning"}
+    assert len(said) == 4
+    assert all(f"`{name}`" in TEXT for name in (*said, *(f"SSHAuthority{phase.value}" for phase in phases)))
+
+
+def test_each_order_is_named() -> None:
+    assert all(one.value in TEXT for one in SSH_OPERATIONS if one is not Operation.REVOKE_SSH_HOST)
+    assert f"`node_attestation_{SSH_ROTATION_NODES.name}`" in TEXT
+    assert timedelta(minutes=70) == LONGEST_CERTIFICATE
+    assert "70 minutes" in TEXT
 
 
 @pytest.mark.parametrize("page", ["ssh-authorities", "troubleshooting"])
 def test_each_condition_is_named(page: str) -> None:
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
-    for kind in (status.SSH_AUTHORITIES_AVAILABLE, status.SSH_AUTHORITIES_WITHIN_PERIOD):
+    rotation = (status.SSH_ROTATION_PROGRESSING, status.SSH_OPERATION_REJECTED)
+    for kind in (
+        *rotation,
+        status.SSH_AUTHORITIES_AVAILABLE,
+        status.SSH_AUTHORITIES_WITHIN_PERIOD,
+        bundle.SSH_TRUST_PUBLISHED,
+    ):
         assert f"`{kind}`" in text
-        assert not kind.counts_toward_ready(None)  # "Neither counts toward Ready"
+        assert not kind.counts_toward_ready(None)  # "None counts toward Ready"
 
 
 def test_each_field_is_named() -> None:
@@ -49,6 +88,7 @@ def test_each_field_is_named() -> None:
     shown = yaml.safe_load(re.findall(r"```text\n(status:.*?)```", TEXT, re.DOTALL)[0])["status"]["ssh"]
     assert set(shown) == set(SPEC["status"]["properties"]["ssh"]["properties"])
     assert f"`node_attestation_{SSH_AUTHORITIES.name}`" in TEXT
+    assert f"`node_attestation_{SSH_TRUST.name}`" in TEXT
 
 
 def test_figures() -> None:
@@ -59,6 +99,11 @@ def test_figures() -> None:
     assert timedelta(hours=24) == ssh_access.MINIMUM_ROTATION_PERIOD
     assert timedelta(hours=87840) == ssh_access.MAXIMUM_ROTATION_PERIOD
     assert all(one in TEXT for one in ("`720h`", "at most 8", "from 24h to 87840h"))
+    assert (ssh_access.MAXIMUM_REVOKED, ssh_access.MAXIMUM_REVOKED_KEYS) == (1000, 256)
+    assert all(one in TEXT for one in ("1,000 `keyIDs`, 1,000 `serials` and 256 `publicKeys`", "700 KiB"))
+    assert MAXIMUM_REVOCATION_LIST_BYTES == 700 * 1024
+    assert (content.LIFETIME.days, publishing.SIGNED_AGAIN.days) == (30, 10)
+    assert bundle.VERIFIED_SECONDS == 300
     assert reconciler.VERIFIED_SECONDS == 300  # "every five minutes"
 
 
@@ -76,3 +121,10 @@ def test_the_wing_itself_signs_nothing() -> None:
     assert "It signs no users' certificates yet" in TEXT
     for file in (ROOT / "signer/ssh").rglob("*.py"):
         assert ".sign(" not in file.read_text(encoding="utf-8"), file
+
+
+def test_each_reason_of_host_certificates_is_named_and_no_other() -> None:
+    named = {host_coverage.ALL_NODES, host_coverage.NODES_WITHOUT, host_coverage.NOT_KNOWN}
+    assert first_column(f"`{host_coverage.SSH_HOST_CERTIFICATES_ISSUED}`") == named
+    troubleshooting = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    assert f"`{host_coverage.SSH_HOST_CERTIFICATES_ISSUED}`" in troubleshooting

@@ -24,6 +24,7 @@ from attestors.wire.evidence import Evidence
 from attestors.wire.names import PROVIDER_ID_OID, Purpose
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.krl import (
+    AnyAuthority,
     CertificateRevocations,
     Fingerprint,
     RevocationList,
@@ -56,7 +57,7 @@ from tests.support.fake_google import FakeInstance
 from tests.support.fake_google.compute import instance_document, shielded_document
 from tests.support.node_access import certificate, text_of
 from tests.support.openssh import private_key, private_key_text, public_keys
-from tests.support.statements import IDENTITY, authority, controller, signed, trust_of
+from tests.support.statements import IDENTITY, authority, bundle, controller, signed, trust_of
 from tests.unit.attestors.gcp import support as gcp
 from tests.unit.authenticator import builders as node
 from tests.unit.signer import builders
@@ -104,6 +105,9 @@ def _of_requests() -> Iterator[Seed]:
     yield "statement", "keys", statement.encode(signed(controller("d", "c").public, old, keys=controller("d", "c")))
     renewal = ClientRenewal("0a" * 20, 1_800_000_000, 60)
     yield "statement", "renewal", statement.encode(signed(renewal, old, keys=controller("d", "c")))
+    told = bundle(7, CertificateRevocations(AnyAuthority(), (SerialRange(7, 9),), ("grant/alice",)))
+    text = statement.encode(signed(told, old, keys=controller("d", "c"), sequence=7))
+    yield "trust-bundle", "revocations", text
     keys = [private_key(kind) for kind in ("ed25519", "nistp384")]
     claims = tuple(ssh_host_keys.claim_with(key, b"any key") for key in keys)
     yield "ssh-host-keys", "two", ssh_host_keys.encode(HostKeysClaim(2**62, claims))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 import subprocess
 import time
@@ -13,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from attestors.wire.node_access import NodeAccessText, find, parse
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.keys import host_key
 from attestors.wire.ssh.principals import HostName, LoginOnNode
@@ -23,13 +23,18 @@ from signer.authority.ssh.secret import host_authority_in, user_authority_in
 from signer.cli import main
 from signer.configuration import SSHPermission
 from signer.kube.backoff import Backoff
-from signer.kube.resources import KUBEADM_CONFIGS_V1BETA2, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.kube.resources import (
+    ATTESTED_NODES,
+    MACHINES_V1BETA2,
+    NODE_ATTESTATION_POLICIES,
+    SECRETS,
+)
 from signer.ssh import reconciler
-from signer.testing.world import WorldCluster
+from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.explaining import READ_ONLY
-from tests.integration.fixtures import Harness, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
+from tests.integration.host_certificates import claim_of, published, request_with, wait_for_authorities
 from tests.support.binaries import MissingPart, skip_or_fail
-from tests.support.infra_cluster import add_infra_cluster
 from tests.support.openssh import private_key, write_private_key
 from tests.support.processes import wait_until
 from tests.support.ssh_server import HOST, NODE, SSHServer, run_ssh
@@ -84,7 +89,12 @@ def run(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def with_ssh(harness: Harness, name: str, node: str, waits: str) -> WorldCluster:
     """A cluster with SSH, a node that has attested, and a Machine whose node has not."""
     cluster = harness.cluster(name, policy={"ssh": {}})
-    harness.join(cluster, node)
+    wait_for_authorities(cluster)
+    cluster.add_machine(node, provider_id=provider_id(node))
+    asking = node_of(cluster, node)
+    host_keys = private_key("ed25519", 70 if node == NODE else 71)
+    cluster.submit_with_token(request_with(asking, f"join-{node}", claim_of(asking, host_keys)))
+    assert cluster.wait_until_decided(f"join-{node}").reason == "Attested"
     cluster.add_machine(waits, provider_id=provider_id(waits))
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
     wait_until(lambda: "ssh" in (cluster.management.client.get(path).get("status") or {}), "the policy shows them")
@@ -103,27 +113,21 @@ def clusters(harness: Harness) -> tuple[WorldCluster, WorldCluster]:
 
 @pytest.fixture
 def server(clusters: tuple[WorldCluster, WorldCluster], tmp_path: Path) -> Iterator[SSHServer]:
-    """sshd of ``worker-1`` of the first cluster, with its host certificate; and a user's certificate for it."""
+    """sshd of ``worker-1`` of the first cluster, with the host certificate that the controller issued; and a user's
+    certificate for it.
+    """
     production, _ = clusters
-    user, host = user_authority_in(secret(production, "ssh-user")), host_authority_in(secret(production, "ssh-host"))
+    user = user_authority_in(secret(production, "ssh-user"))
     try:
         started = SSHServer(user_authority=user.public_key)
     except MissingPart as missing:
         skip_or_fail(missing)
     with started:
         now = int(time.time())
-        certificate = host.sign(
-            HostCertificateRequest(
-                public_key=host_key(public_key_of(started.host_key)),
-                key_id=KeyID.of("host", NODE),
-                principals=(HostName(NODE), HostName(f"{NODE}.production.default")),
-                serial=Serial(8),
-                nonce=Nonce(bytes(32)),
-                now=now,
-                lifetime=timedelta(days=30),
-            )
-        )
-        started.host_certificate.write_text(f"{certificate.line}\n")
+        found = find(published(production, f"join-{NODE}"))
+        assert isinstance(found, NodeAccessText)
+        access = parse(found.content)
+        started.host_certificate.write_text(f"{access.host_certificates[0].line}\n")
         started.restart()
         write_private_key(tmp_path / "id", KEY)
         signed = user.sign(
@@ -194,6 +198,60 @@ def test_a_plain_host_key_is_refused(
     assert "Host key verification failed" in done.stderr
 
 
+def expired(server: SSHServer, cluster: WorldCluster) -> None:
+    """The outage was longer than the host certificate's life."""
+    signed = host_authority_in(secret(cluster, "ssh-host")).sign(
+        HostCertificateRequest(
+            public_key=host_key(public_key_of(server.host_key)),
+            key_id=KeyID.of("host", NODE),
+            principals=(HostName(f"{NODE}.production.default"),),
+            serial=Serial(8),
+            nonce=Nonce(bytes(32)),
+            now=int(time.time()) - 100_000,
+            lifetime=timedelta(hours=1),
+        )
+    )
+    server.host_certificate.write_text(f"{signed.line}\n")
+    server.restart()
+
+
+def test_the_kit_outlives_host_certificates(
+    harness: Harness, clusters: tuple[WorldCluster, WorldCluster], server: SSHServer, run: Run, tmp_path: Path
+) -> None:
+    production, _ = clusters
+    at(production, NODE, HOST)
+    expired(server, production)
+    choices = ("--port", str(server.port), "--identity", str(tmp_path / "id"))
+    kit = ("config", "production", *choices, "--folder", str(tmp_path / "kit"), "--plain-keys")
+    code, _, err = run(*kit)
+    assert code == 1, "who may not read the controller key cannot prove records"
+    assert "secrets" in err
+    harness.api.apply_yaml(READ_ONLY.replace("reader", READER))
+    _, everyday, _ = run("config", "production", *choices, "--folder", str(tmp_path / "everyday"))
+    _, in_the_kit, _ = run(*kit)
+    for config, code in ((everyday, 255), (in_the_kit, 0)):
+        assert log_in(config.strip(), "worker-1.production").returncode == code
+    code, out, _ = run("known-hosts", "production", "--plain-keys")
+    line = key_line(host_key(public_key_of(server.host_key)))
+    assert (code, out.splitlines()[1:]) == (0, [f"{NODE}.production.default {line}"])
+
+    # A record that the controller did not seal.
+    [item] = [
+        one
+        for one in production.management.client.items(ATTESTED_NODES.collection("default"))
+        if one["spec"]["nodeName"] == NODE
+    ]
+    other = host_key(public_key_of(private_key("ed25519", 99)))
+    [shown] = item["spec"]["ssh"]["hostKeys"]
+    keys_of_another = [{**shown, "publicKey": key_line(other), "fingerprint": other.fingerprint}]
+    production.management.client.patch(
+        ATTESTED_NODES.object(item["metadata"]["name"], "default"), {"spec": {"ssh": {"hostKeys": keys_of_another}}}
+    )
+    code, out, err = run("known-hosts", "production", "--plain-keys", "--controller-namespace", CONTROLLER_NAMESPACE)
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert f"{NODE}: its record does not count" in err
+
+
 def test_known_hosts_alone(clusters: tuple[WorldCluster, WorldCluster], run: Run) -> None:
     code, out, err = run("known-hosts", "production")
     authority = host_authority_in(secret(clusters[0], "ssh-host")).public_key
@@ -226,26 +284,3 @@ def test_a_cluster_without_ssh(harness: Harness, run: Run, tmp_path: Path) -> No
 )
 def test_wrong_use(run: Run, arguments: tuple[str, str]) -> None:
     assert run("config", "production", *arguments)[0] == 2
-
-
-def test_preflight_names_other_ways_in(harness: Harness, run: Run, tmp_path: Path) -> None:
-    cluster = harness.cluster("production")
-    machine = cluster.add_machine("m1", provider_id="test:///m1")
-    config = cluster.add_kubeadm_config("m1", "abcdef.0123456789abcdef", machine)["metadata"]["name"]
-    path = KUBEADM_CONFIGS_V1BETA2.object(config, cluster.namespace)
-    cluster.management.client.patch(path, {"spec": {"preKubeadmCommands": ["echo root:x | chpasswd"]}})
-    code, out, _ = run("preflight", "production", "--output", "json")
-    assert (code, json.loads(out)["found"]) == (5, [])
-    assert "KubeadmConfigs may not be listed" in out
-    harness.api.apply_yaml(READ_ONLY.replace("reader", READER))
-    code, out, _ = run("preflight", "production")
-    assert code == 3
-    assert "open: KubeadmConfig spec.preKubeadmCommands: a command adds keys or passwords (m1)" in out
-    assert "not known: the definition of Test does not exist" in out
-    code, out, _ = run("preflight", "production", "--output", "json")
-    [found] = json.loads(out)["found"]
-    assert (code, found["field"], found["objects"], found["some"]) == (3, "spec.preKubeadmCommands", 1, ["m1"])
-    add_infra_cluster(cluster)
-    cluster.management.client.patch(path, {"spec": {"preKubeadmCommands": None}})
-    assert run("preflight", "production")[0] == 5
-    assert "does not exist" in run("preflight", "none")[2]

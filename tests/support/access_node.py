@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from attestors.wire.ssh.certificate import Certificate, CertificateKind, SignedCertificate, parse_certificate_line
-from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.key_line import key_line, parse_key_file
+from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.krl import RevocationList, encode_revocation_list
 from attestors.wire.ssh.options import Extension
-from attestors.wire.ssh.principals import LoginOnNode, UserPrincipal
+from attestors.wire.ssh.principals import HostName, LoginOnNode, UserPrincipal
 from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
 from tests.deploy.embedded import ROOT
-from tests.deploy.machine import make_image
+from tests.deploy.machine import bind, make_image
 from tests.deploy.running_machine import (
     HOST_FILES,
     INTERPRETER,
@@ -74,13 +75,19 @@ _PYTHON: Final = "/usr/bin/python3"
 class AccessNode(ClosedAtTheEnd):
     """The node, switched on."""
 
-    def __init__(self, root: Path) -> None:
-        """Start it in a folder that does not exist yet. Raises ``MissingPart``."""
+    def __init__(self, root: Path, *, openssh: Path | None = None) -> None:
+        """Start it in a folder that does not exist yet. ``openssh`` is the prefix of another build.
+
+        Raises ``MissingPart``.
+        """
         if os.geteuid() != 0:
             raise MissingPart("a node with sshd needs root")
         if not os.access(_PYTHON, os.X_OK):
             raise MissingPart(f"the principals command needs {_PYTHON}")
-        self._sshd = find_sshd()
+        self._sshd = openssh / "sbin/sshd" if openssh else find_sshd()
+        self._openssh = openssh
+        self.sshd = str(self._sshd if openssh else "/usr/sbin/sshd")
+        """Its path in the machine."""
         find_openssh("ssh")
         self.port = free_port()
         self.root = root
@@ -100,7 +107,7 @@ class AccessNode(ClosedAtTheEnd):
             public = root / "etc/ssh/ssh_host_ed25519_key.pub"
             if not public.exists():
                 raise AssertionError(self.machine.output() + self.machine.log("node-access-host-key.service"))
-            (self.client / "known_hosts").write_text(f"{NODE} {public.read_text()}")
+            self._certify_host(parse_key_file(public.read_bytes()))
             wait_until((root / "run/node-access/principals").exists, "the sessions daemon")
 
     def close(self) -> None:
@@ -233,6 +240,25 @@ class AccessNode(ClosedAtTheEnd):
 
     # How it is made.
 
+    def _certify_host(self, key: PublicKey) -> None:
+        authority = private_key("ed25519", 85)
+        now = int(time.time())
+        unsigned = Certificate(
+            public_key=key,
+            kind=CertificateKind.HOST,
+            serial=1,
+            key_id=NODE,
+            principals=(HostName(NODE),),
+            valid_after=now - 60,
+            valid_before=now + 3600,
+            authority=public_key_of(authority),
+            nonce=os.urandom(32),
+        )
+        signed = SignedCertificate(unsigned, sign(authority, unsigned.signed_bytes))
+        self.file("ssh_host_ed25519_key-cert.pub").write_text(f"{signed.line}\n")
+        known = f"@cert-authority {NODE} {key_line(public_key_of(authority))}\n"
+        (self.client / "known_hosts").write_text(known)
+
     def _lay_out(self) -> None:
         make_image(self.root, kubelet="/usr/local/bin/kubelet", stand_ins={})
         shutil.copytree(IMAGE / "etc", self.root / "etc", dirs_exist_ok=True)
@@ -242,6 +268,9 @@ class AccessNode(ClosedAtTheEnd):
         paths = " ".join(sorted({str(ROOT), sys.prefix, sys.base_prefix}))
         self._drop_in(f"{PROGRAM}.service", INTERPRETER.format(paths=paths))
         self._drop_in("node-access-ssh.socket", f"[Socket]\nListenStream=\nListenStream={HOST}:{self.port}\n")
+        if self._openssh is not None:
+            command = f"ExecStart=-{self.sshd} -i -f /etc/ssh/node-access-sshd.conf"
+            self._drop_in("node-access-ssh@.service", f"[Service]\nExecStart=\n{command}\n")
         (self.root / "programs" / PROGRAM).symlink_to(Path(sys.prefix) / "bin" / PROGRAM)
         (self.root / "etc/systemd/system.conf").write_text(MANAGER, encoding="utf-8")
         for file in HOST_FILES:
@@ -269,3 +298,5 @@ class AccessNode(ClosedAtTheEnd):
         quoted = shlex.quote(str(self.root))
         yield f"mount -t overlay overlay -o lowerdir={':'.join(map(str, [*layers, '/usr']))} {quoted}/usr"
         yield f"mount --bind {quoted}/programs {quoted}/usr/local/bin"
+        if self._openssh is not None:
+            yield bind(self._openssh, self.root)

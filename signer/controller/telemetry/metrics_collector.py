@@ -225,6 +225,12 @@ SSH_AUTHORITIES: Final = MetricFamily(
     "1 while the cluster's two SSH authorities are available, else 0; missing where no policy has turned SSH on.",
     _OF_CLUSTER,
 )
+SSH_ROTATION_NODES: Final = MetricFamily(
+    "ssh_rotation_lagging_nodes",
+    "gauge",
+    "Nodes for which a rotation of the cluster's SSH authorities waits; missing while none is under way.",
+    _OF_CLUSTER,
+)
 SSH_TRUST: Final = MetricFamily(
     "ssh_trust_published",
     "gauge",
@@ -257,6 +263,7 @@ _FAMILIES: Final = (
     NODE_CLIENT_NODES,
     NODE_CLIENT_FORMER_NODES,
     SSH_AUTHORITIES,
+    SSH_ROTATION_NODES,
     SSH_TRUST,
 )
 

@@ -31,7 +31,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
 from tests.demo.printing import print_heading, print_indented
 from tests.demo.rotation.ending import Ending, Server, show
 from tests.demo.rotation.steps import Requests, Steps
-from tests.demo.rotation.terminal import PROGRAM, Terminal, program
+from tests.demo.terminal import PROGRAM, Terminal, program
 from tests.e2e.rotation.afterwards import ask_all
 from tests.e2e.rotation.load import Load, LoadClient
 from tests.e2e.rotation.shortened import OFTEN, shortened

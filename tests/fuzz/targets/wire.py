@@ -14,13 +14,16 @@ from attestors.wire.provider_id import InvalidProviderID
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
 from attestors.wire.ssh_host_keys import HostKeysClaim, HostKeysRefused
 from attestors.wire.statement import (
+    MAXIMUM_NODE_ACCESS_TRUST_BYTES,
     MalformedStatement,
     NotPinned,
+    PinnedController,
     SignedStatement,
     StatementRefused,
     UnsupportedStatement,
     accept_client_renewal,
     accept_controller_keys,
+    accept_node_access_trust,
     accept_trust,
 )
 from signer.model.certificate_request import (
@@ -30,6 +33,7 @@ from signer.model.certificate_request import (
 )
 from signer.model.signing_request import Malformed, MalformedBuiltinServingRequest, Parsed, parse_signing_request
 from tests.fuzz.target import MAXIMUM_MESSAGE_CHARACTERS, Shape, Target, object_of, require, text_of
+from tests.support.statements import controller
 
 _MAXIMUM_BYTES: Final = 64 * 1024
 _MAXIMUM_BLOCKS: Final = 4
@@ -73,6 +77,16 @@ def _statement(data: bytes) -> SignedStatement:
     with contextlib.suppress(StatementRefused):
         accept_client_renewal(read, trusted=(), pin=NotPinned(), last_sequence=0, now=now)
         require(False, "a renewal without a signer")
+    return read
+
+
+def _trust_bundle(data: bytes) -> SignedStatement:
+    read = statement.decode(data, maximum_bytes=MAXIMUM_NODE_ACCESS_TRUST_BYTES)
+    require(statement.encode(read) == data, "not the only encoding")
+    pin = PinnedController(read.statement.cluster, controller("d", "c").public, 1)
+    with contextlib.suppress(StatementRefused):
+        accept_node_access_trust(read, trusted=(), pin=pin, last_sequence=0, now=read.statement.not_before)
+        require(False, "a bundle without a signer")
     return read
 
 
@@ -133,6 +147,7 @@ TARGETS: Final = (
     Target("signing-request", _signing_request, shape=Shape.JSON),
     Target("evidence", _evidence, (MalformedEvidence, UnsupportedVersion), Shape.JSON),
     Target("statement", _statement, (MalformedStatement, UnsupportedStatement), Shape.JSON),
+    Target("trust-bundle", _trust_bundle, (MalformedStatement, UnsupportedStatement), Shape.JSON),
     Target("provider-id", _provider_id, (InvalidProviderID,)),
     Target("provider-id-text", _provider_id_text, (InvalidProviderID,)),
     Target("signer-name", _signer_name),

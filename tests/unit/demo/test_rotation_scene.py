@@ -17,7 +17,7 @@ from signer.rotation.plan import TITLES
 from tests.demo.rotation import __main__ as scene
 from tests.demo.rotation.ending import Ending, Server, show
 from tests.demo.rotation.steps import Requests, Steps
-from tests.demo.rotation.terminal import Terminal, run_on_terminal
+from tests.demo.terminal import Terminal, run_on_terminal
 from tests.support.binaries import ASSETS_VARIABLE
 
 RECORDED: Final = Path(__file__).parent / "recorded_watch.jsonl"

@@ -255,6 +255,11 @@ def test_a_revocation_list_that_somebody_removed_or_changed(node: BundleNode, co
     told = list(node.told)
     node.look()
     assert node.told == told
+    node.node.api.failure = None
+    node.file(REVOKED_KEYS_FILE).unlink()
+    node.given(bundle(6), sequence=6)
+    assert any(REVOKED_KEYS_FILE in text for text in node.told[len(told) :]), "also when a new bundle comes at once"
+    assert node.state.restored_at == int(node.node.time)
 
 
 def test_before_the_first_bundle_no_list_is_made_up(node: BundleNode) -> None:
@@ -277,8 +282,10 @@ def test_trusted_authorities_that_somebody_changed(node: BundleNode) -> None:
     node.look()
     assert node.trusts() == "".join(f"{key_line(key)}\n" for key in newer), "a newer trust came with a certificate"
     node.file(REVOKED_KEYS_FILE).unlink()
+    node.step = node.new_process()
     node.look()
     assert node.revocations().version == 5
+    assert node.reason == "", "the bundle in force is not refused for that"
 
 
 def test_a_file_of_somebody_else_stays(node: BundleNode) -> None:
@@ -331,12 +338,13 @@ def test_what_openssh_does_not_read_is_not_put_in_place(
         node.given(replace(bundle(6), trust=trust(version=8, user_authorities=(OTHER_USER,))), sequence=6)
         assert node.file(name).read_bytes() == before
         assert "ssh-keygen does not read it" in node.told[-1]
-        assert (node.state.sequence, node.store.ssh_state().trust_version) == (5, 7)
+        assert (node.state.sequence, node.state.is_in_place, node.store.ssh_state().trust_version) == (6, False, 7)
+        assert not node.state.restored_at, "nobody changed a file"
         told = list(node.told)
         node.look()
         assert node.told == told
     node.look()
-    assert (node.state.sequence, node.store.ssh_state().trust_version) == (6, 8), "tried again"
+    assert (node.state.sequence, node.state.is_in_place, node.store.ssh_state().trust_version) == (6, True, 8)
 
 
 def test_another_cluster_begins_anew(node: BundleNode) -> None:
@@ -360,7 +368,7 @@ def test_a_lock_that_another_process_holds(node: BundleNode) -> None:
 
 def test_the_state_survives() -> None:
     for rejection in (None, SSHRejection("Replayed", "old", NOW)):
-        state = BundleState(5, "ab", 7, 2, NOW, rejection, "revoked_keys", NOW)
+        state = BundleState(5, True, "ab", 7, 2, NOW, rejection, "revoked_keys", NOW)
         assert decode_bundle_state(encode_bundle_state(state)) == state
 
 
@@ -370,6 +378,7 @@ def test_the_state_survives() -> None:
         {"format": 2},
         {"sequence": -1},
         {"sequence": True},
+        {"is_in_place": 1},
         {"digest": 1},
         {"restored": None},
         {"more": 1},

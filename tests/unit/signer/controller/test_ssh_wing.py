@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
+from signer.controller.ssh_authorities import (
+    HostCoverageService,
+    SSHAuthoritiesService,
+    SSHSwitchedOffConditions,
+    WaysInService,
+)
 from signer.controller.ssh_bundle import SSHBundleService
 from signer.controller.ssh_wing import SSHParts, ssh_of_cluster, ssh_wing
+from signer.controller.telemetry.recorder import Recorder
 from signer.ssh.available import NotAvailable
 from tests.unit.signer.ssh.world import KEY, Process, World, run
 
@@ -47,14 +54,17 @@ def test_the_switch() -> None:
             status_changed=asyncio.Event(),
             now=lambda: world.now,
         )
-        off = ssh_of_cluster(ssh_wing(Configuration("own")), context, Random(0))
+        recorder = Mock(spec=Recorder)
+        off = ssh_of_cluster(ssh_wing(Configuration("own"), recorder), context, Random(0))
         assert (off.parts, off.status(), len(off.sources)) == ((), {}, 1)
-        assert ssh_wing(Configuration("own")) == SSHSwitchedOff()
+        assert ssh_wing(Configuration("own"), recorder) == SSHSwitchedOff()
 
-        wing = ssh_wing(Configuration("own", ssh=SSHPermission(frozenset({KEY.namespace}))))
+        wing = ssh_wing(Configuration("own", ssh=SSHPermission(frozenset({KEY.namespace}))), recorder)
         assert isinstance(wing, SSHParts)
         on = ssh_of_cluster(wing, context, Random(0))
-        service, bundle, ways = (part.service for part in on.parts)
+        service, coverage, bundle, ways = (part.service for part in on.parts)
+        assert isinstance(coverage, HostCoverageService)
+        assert (coverage.name, coverage.gauges(), coverage.conditions) == ("SSH host certificates", (), ())
         assert isinstance(ways, WaysInService)
         assert isinstance(bundle, SSHBundleService)
         assert (bundle.name, bundle.gauges(), bundle.conditions) == ("SSH trust bundle", (), ())

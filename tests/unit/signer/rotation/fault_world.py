@@ -208,6 +208,8 @@ class State:
     kinds: tuple[AuthorityKind, ...] = tuple(AuthorityKind)
     takes_back: TakesBack = TakesBack.NOT_LINKED
     """By the old CA's path length."""
+    waits: Waits = field(default_factory=Waits)
+    """Of the operator's configuration."""
     signing_pairs: SigningPairs = SigningPairs.ONE_PAIR
     """By the control plane's template."""
     kube_down: bool = False
@@ -874,7 +876,7 @@ class PlayedControlPlane:
             takes_back=self._world.state.takes_back,
             signing_pairs=self._world.state.signing_pairs,
             operation=order.identifier,
-            waits=Waits(),
+            waits=self._world.state.waits,
             times={RecordMoment.STARTED: now, RecordMoment.STEP: now},
         )
 

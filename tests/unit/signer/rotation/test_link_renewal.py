@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from signer.model.fields import format_time
+from signer.model.rotation_waits import Waits
 from signer.rotation.authorities import AuthorityKind
 from signer.rotation.conditions import rotation_conditions
 from signer.rotation.desired import LINK_LIFETIME
@@ -142,6 +143,34 @@ def test_a_person_is_told_how_long_api_servers_present_it_after_a_rollback() -> 
 
 
 # With the writer, the observer and certificates
+
+
+def test_a_link_is_renewed_in_a_long_overlap() -> None:
+    """Of a rotation after the first one, in which the old CA certifies the new one."""
+
+    async def scenario() -> None:
+        world = FaultWorld.new(kinds=ONE, servers=2, nodes=1, takes_back=TakesBack.LINKED)
+        world.state.waits = Waits(overlap=timedelta(days=60))
+        controller = await Controller.started(world)
+        world.order(Operation.START)
+        await go_on(world, controller, in_phase(Phase.PREPARED))
+        world.order(Operation.COMPLETE)
+        await go_on(world, controller, at_step(Step.SIGN_SERVING))
+        first = world.secret("trust")["link.crt"]
+        assert {one.link for one in world.state.servers} == set(certificates(first))
+        world.wait((LINK_LIFETIME - RENEWED_BEFORE_END).total_seconds() + 60)
+        await controller.settle()
+        second = world.secret("trust")["link.crt"]
+        assert second != first
+        for _ in range(3):
+            await world.progress(controller)
+            await controller.settle()
+        assert world.now_record.step is Step.SIGN_SERVING
+        assert {one.link for one in world.state.servers} == set(certificates(second))
+        world.wait(timedelta(days=30).total_seconds())
+        await go_on(world, controller, in_phase(Phase.COMPLETED))
+
+    run(scenario())
 
 
 def test_a_link_is_renewed_on_the_way_back() -> None:

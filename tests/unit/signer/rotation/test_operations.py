@@ -11,6 +11,7 @@ from signer.rotation.operations import (
     NAMES,
     OPERATION_ANNOTATION,
     SKIP_GATES_ANNOTATION,
+    SSH_OPERATIONS,
     Gate,
     NeverRotated,
     NoOrder,
@@ -40,8 +41,14 @@ def test_each_name_is_an_operation(name: str) -> None:
 def test_the_names_are_those_of_the_gep_and_of_gardener() -> None:
     assert NAMES["start-ca-rotation"] is NAMES["rotate-ca-start"] is Operation.START
     assert NAMES["complete-ca-rotation"] is NAMES["rotate-ca-complete"] is Operation.COMPLETE
+    assert NAMES["start-ssh-ca-rotation"] is NAMES["rotate-ssh-ca-start"] is NAMES["rotate-ssh-keypair"]
+    assert NAMES["complete-ssh-ca-rotation"] is NAMES["rotate-ssh-ca-complete"] is Operation.COMPLETE_SSH
     assert len(NAMES) == len(Operation) + len(ALIASES)
     assert [one for one in Operation if one.is_start] == [Operation.START, Operation.START_WITHOUT_WORKERS_ROLLOUT]
+
+
+def test_operations_on_ssh() -> None:
+    assert [one for one in Operation if one.is_on_ssh] == [one for one in Operation if "-ssh-" in one.value]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +92,7 @@ POSSIBLE = {
     Operation.ROTATE_NODE_CLIENT: (),
     Operation.RETRY: (*Phase, NeverRotated()),
     Operation.ABANDON: tuple(phase for phase in Phase if phase not in OVER),
+    **dict.fromkeys(SSH_OPERATIONS, ()),
 }
 
 

@@ -27,13 +27,19 @@ class At(Interfere):
     def __init__(self, number: int, moment: Moment, *, kill: bool) -> None:
         self.number, self.moment, self.kill = number, moment, kill
         self.seen = 0
-        self.writes = 0
+        self.numbers_of_writes: list[int] = []
+
+    @property
+    def writes(self) -> int:
+        """How many of the calls were writes."""
+        return len(self.numbers_of_writes)
 
     async def __call__(self, call: Call, moment: Moment) -> None:
         if moment is not self.moment:
             return
         self.seen += 1
-        self.writes += call.writes
+        if call.writes:
+            self.numbers_of_writes.append(self.seen)
         if self.seen == self.number:
             raise Killed if self.kill else Unreachable("lost", cause=Cause.NETWORK)
 

@@ -106,6 +106,7 @@ def test_what_the_status_shows() -> None:
                     "publicKey": world.public_key(USER),
                     "fingerprint": process.available().user.public_key.fingerprint,
                     "createdAt": "2026-01-01T00:00:00Z",
+                    "state": "Issuing",
                 }
             ],
             "hostAuthorities": [
@@ -113,6 +114,7 @@ def test_what_the_status_shows() -> None:
                     "publicKey": world.public_key(HOST),
                     "fingerprint": process.available().host.public_key.fingerprint,
                     "createdAt": "2026-01-01T00:00:00Z",
+                    "state": "Issuing",
                 }
             ],
         }

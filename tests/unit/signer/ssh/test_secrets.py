@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -16,8 +17,12 @@ from signer.authority.ssh.secret import AuthorityPurpose
 from signer.model.cluster import ClusterKey, cluster_view
 from signer.model.seal import ControllerKeys
 from signer.ssh.available import NotAvailable, Reason
+from signer.ssh.reports import NotReported
+from signer.ssh.rotation_record import InvalidState, parse_state
 from signer.ssh.secrets import (
     CREATED_ANNOTATION,
+    OTHER_CREATED_ANNOTATION,
+    ROTATION_ANNOTATION,
     SEAL_ANNOTATION,
     TRUST_DIGEST_ANNOTATION,
     TRUST_VERSION_ANNOTATION,
@@ -27,7 +32,7 @@ from signer.ssh.secrets import (
     authority_manifest,
     read_authority,
 )
-from tests.unit.signer.ssh.world import HOST, START, USER, Process, World, run
+from tests.unit.signer.ssh.world import HOST, START, USER, Process, World, order, run
 
 
 def pair() -> dict[str, str]:
@@ -122,11 +127,15 @@ def test_the_recorded_trust_is_sealed(change: str) -> None:
     run(stops_everything(USER, HOST, OF_USER[change], "EditedAuthority"))
 
 
-async def stops_everything(path: str, other: str, act: Any, reason: str) -> None:
+async def stops_everything(path: str, other: str, act: Any, reason: str, *, rotates: bool = False) -> None:
     """It stops both authorities, is named, is not overwritten, and is over when the Secret is put back."""
     world = World(ssh={})
     process = await Process.started(world)
     await process.until_it_waits()
+    if rotates:
+        world.reports = NotReported("nodes are asleep")
+        order(world, "start-ssh-ca-rotation")
+        await process.until_it_waits()
     before, found = world.found(path), process.offered()
     changed = copy.deepcopy(before)
     act(changed, copy.deepcopy(world.found(other)))
@@ -143,6 +152,88 @@ async def stops_everything(path: str, other: str, act: Any, reason: str) -> None
     world.api.put(path, before)
     await process.until_it_waits()
     assert process.offered() == found
+
+
+def second(name: str) -> Any:
+    def change(manifest: dict[str, Any], other: dict[str, Any]) -> None:
+        manifest["data"] |= {f"{name}{field}": text for field, text in pair().items()}
+
+    return change
+
+
+def other_role(manifest: dict[str, Any], other: dict[str, Any]) -> None:
+    data = manifest["data"]
+    for field in pair():
+        data[f"former.{field}"] = data.pop(f"next.{field}")
+
+
+def swapped(manifest: dict[str, Any], other: dict[str, Any]) -> None:
+    """The one that has not been given to all nodes signs."""
+    data = manifest["data"]
+    for field in pair():
+        data[field], data[f"next.{field}"] = data[f"next.{field}"], data[field]
+
+
+def next_gone(manifest: dict[str, Any], other: dict[str, Any]) -> None:
+    for field in pair():
+        del manifest["data"][f"next.{field}"]
+
+
+def next_private_key_gone(manifest: dict[str, Any], other: dict[str, Any]) -> None:
+    del manifest["data"]["next.ssh-privatekey"]
+
+
+def state(**changes: str) -> Any:
+    def change(manifest: dict[str, Any], other: dict[str, Any]) -> None:
+        annotations = manifest["metadata"]["annotations"]
+        annotations[ROTATION_ANNOTATION] = json.dumps({**json.loads(annotations[ROTATION_ANNOTATION]), **changes})
+
+    return change
+
+
+OF_ROTATION: dict[str, tuple[Any, str]] = {
+    "another new authority": (second("next."), "EditedAuthority"),
+    "a third authority": (second("former."), "Malformed"),
+    "another role": (other_role, "EditedAuthority"),
+    "the new one signs": (swapped, "EditedAuthority"),
+    "no new authority": (next_gone, "EditedAuthority"),
+    "a new authority without its private key": (next_private_key_gone, "Malformed"),
+    "another phase": (state(phase="Completing"), "EditedAuthority"),
+    "another step": (state(step="NodesForget"), "EditedAuthority"),
+    "skipped gates": (state(skipped="x"), "EditedAuthority"),
+    "no state": (annotate(ROTATION_ANNOTATION, None), "EditedAuthority"),
+    "another time of creation": (annotate(OTHER_CREATED_ANNOTATION, "2030-01-01T00:00:00Z"), "EditedAuthority"),
+}
+
+
+@pytest.mark.parametrize("change", OF_ROTATION)
+@pytest.mark.parametrize(("path", "other"), [(USER, HOST), (HOST, USER)], ids=["user", "host"])
+def test_the_second_authority_and_the_state_are_sealed(path: str, other: str, change: str) -> None:
+    act, reason = OF_ROTATION[change]
+    run(stops_everything(path, other, act, reason, rotates=True))
+
+
+def test_an_authority_that_the_tenant_adds() -> None:
+    """Without a rotation, nodes are not made to trust it."""
+    for role in ("next.", "former."):
+        run(stops_everything(USER, HOST, second(role), "EditedAuthority"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "7",
+        "x",
+        json.dumps({"phase": "Preparing"}),
+    ],
+)
+def test_a_state_of_another_release(text: str) -> None:
+    with pytest.raises(InvalidState):
+        parse_state(text)
 
 
 @pytest.mark.parametrize("path", [USER, HOST])

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final, TypeVar, cast
 
+from attestors.wire.node_access import Trust
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
 from signer.authority.ssh.private_key import new_private_key
@@ -18,9 +19,10 @@ from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2, NODE_ATTES
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.seal import ControllerKeys
+from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION
 from signer.ssh.available import AvailableAuthorities, NotAvailable, SSHAuthorities
 from signer.ssh.reconciler import SSHReconciler
-from signer.ssh.status import status_of
+from signer.ssh.reports import NodeReport, NotReported, Reports
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.controller_key import controller_key_secret
@@ -56,6 +58,7 @@ class World:
         """``ssh`` is ``spec.ssh`` of the policy; None leaves it off."""
         self.api = MemoryAPI(Objects())
         self.now = START
+        self.reports: Reports | NotReported = Reports(())
         self.set_keys(keys)
         self.api.put(CLUSTER, {"spec": {}})
         spec: dict[str, Any] = {"authorizedAttestors": [{"name": "keyed-mac"}]}
@@ -99,6 +102,7 @@ class Process:
         self.caches = Caches(version, own_namespace=OWN_NAMESPACE, monotonic=self._monotonic)
         self.authorities = SSHAuthorities()
         self.errors: list[Exception] = []
+        self.told: list[tuple[str, str, str]] = []
         self.changes = 0
         self.allow(ANYWHERE)
 
@@ -110,6 +114,8 @@ class Process:
             caches=self.caches,
             authorities=self.authorities,
             permission=permission,
+            reports=lambda key: self.world.reports,
+            tell=lambda kind, reason, message: self.told.append((kind, reason, message)),
             changed=self._changed,
             now=lambda: self.world.now,
             random=Random(0),
@@ -167,10 +173,60 @@ class Process:
 
     def offered(self) -> dict[str, Any]:
         """The same by public keys, which can be compared."""
-        return status_of(self.available())
+        found = self.available()
+        return {
+            "user": found.user.public_key.fingerprint,
+            "host": found.host.public_key.fingerprint,
+            "trust": found.trust,
+            "created": (found.user_created_at, found.host_created_at),
+        }
 
     def available(self) -> AvailableAuthorities:
         """The same, where they are available."""
         found = self.of()
         assert isinstance(found, AvailableAuthorities), found
         return found
+
+
+def node(name: str, version: int, host: str = "", *, end: datetime = START) -> NodeReport:
+    """What a node reports; ``host`` is the fingerprint of the authority of its host certificate."""
+    return NodeReport(name, version, host, end)
+
+
+def order(world: World, operation: str, gates: str = "") -> None:
+    """A person writes the annotation."""
+    annotations = {OPERATION_ANNOTATION: operation, **({SKIP_GATES_ANNOTATION: gates} if gates else {})}
+    world.api.edit(POLICY, {"metadata": {"annotations": annotations}})
+
+
+def ordered(world: World) -> str:
+    """The order that no controller has taken."""
+    return str(world.found(POLICY)["metadata"].get("annotations", {}).get(OPERATION_ANNOTATION, ""))
+
+
+class Fleet:
+    """Nodes that take whatever is offered, attest with it, and renew their host certificates."""
+
+    def __init__(self, process: Process, *names: str) -> None:
+        self.process = process
+        self.names = list(names)
+        self.asleep: set[str] = set()
+        """Nodes that do not attest."""
+        self.trusts: dict[str, Trust] = {}
+        self.reports: dict[str, NodeReport] = {}
+
+    def attest(self) -> None:
+        """Each node that is awake attests with the trust that it has, and takes the present one: a new version is
+        reported by the second request.
+        """
+        found = self.process.available()
+        now = self.process.world.now
+        for name in self.names:
+            if name in self.asleep:
+                continue
+            has = self.trusts.get(name)
+            if has is None or has.version < found.trust.version:
+                self.trusts[name] = found.trust
+            version = has.version if has else 0
+            self.reports[name] = node(name, version, found.host.public_key.fingerprint, end=now + timedelta(days=30))
+        self.process.world.reports = Reports(tuple(self.reports.values()))

@@ -75,4 +75,4 @@ def run_on_terminal(command: Sequence[str], columns: int, environment: Mapping[s
                 output += read
     finally:
         os.close(ours)
-    return process.wait(), output.decode("utf-8", "replace").replace("\r\n", "\n").rstrip("\n")
+    return process.wait(), output.decode("utf-8", "replace").replace("\r\r\n", "\n").replace("\r\n", "\n").strip("\r\n")

@@ -1,0 +1,186 @@
+"""A rotation of SSH authorities by a running controller, ordered by the command, advanced by attested requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from attestors.wire.node_access import NodeAccess
+from attestors.wire.ssh.key_line import key_line
+from signer.cli import main, rotate_order
+from signer.configuration import RotationSettings
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.rotation.operations import OPERATION_ANNOTATION
+from signer.ssh import reconciler
+from signer.testing.nodes import SimulatedNode
+from signer.testing.world import WorldCluster
+from tests.integration.fixtures import Harness, node_of, provider_id
+from tests.integration.host_certificates import (
+    ALLOWED,
+    access_in,
+    claim_of,
+    look_often,
+    request_with,
+    wait_for_authorities,
+)
+from tests.support.openssh import private_key
+from tests.support.processes import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
+
+Run = Callable[..., tuple[int, dict[str, Any]]]
+KEYS: Final = {name: private_key("ed25519", seed) for seed, name in enumerate(("worker-1", "worker-2"), 200)}
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_often(monkeypatch)
+    monkeypatch.setattr(reconciler, "ROTATING_SECONDS", 0.2)
+    monkeypatch.setattr(reconciler, "IDLE_SECONDS", 0.3)
+
+
+@pytest.fixture
+def run(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs ``rotate CLUSTER ssh``; its exit code and what it prints as JSON."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(harness.api.kubeconfig())
+
+    def rotate(*arguments: str) -> tuple[int, dict[str, Any]]:
+        capsys.readouterr()
+        words = ["rotate", "workload", "ssh", *arguments, "--kubeconfig", str(kubeconfig), "--output", "json"]
+        code = main(words)
+        return code, json.loads(capsys.readouterr().out)
+
+    return rotate
+
+
+class Attesting:
+    """A node that attests again and again."""
+
+    def __init__(self, cluster: WorldCluster, name: str) -> None:
+        self.cluster, self.name, self.version, self.requests = cluster, name, 0, 0
+        cluster.add_machine(name, provider_id=provider_id(name))
+        self.node = node_of(cluster, name)
+
+    def attest(self) -> NodeAccess:
+        """With the trust that it got last."""
+        self.requests += 1
+        name = f"{self.name}-{self.requests}"
+        node: SimulatedNode = (
+            self.node if self.requests == 1 else self.node.but(key=node_of(self.cluster, self.name).key)
+        )
+        manifest = request_with(node, name, claim_of(node, KEYS[self.name], version=self.version))
+        if self.requests == 1:
+            self.cluster.submit_with_token(manifest)
+        else:
+            self.cluster.submit_as_node(manifest, self.name)
+        verdict = self.cluster.wait_until_decided(name)
+        assert verdict.reason == "Attested", verdict
+        access = access_in(verdict)
+        assert isinstance(access, NodeAccess)
+        self.version = access.trust.version
+        return access
+
+
+def all_attest(nodes: list[Attesting]) -> NodeAccess:
+    """What the first one gets."""
+    first, *_ = map(Attesting.attest, nodes)
+    return first
+
+
+def policy(cluster: WorldCluster) -> dict[str, Any]:
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    return cluster.management.client.get(path)
+
+
+def wait_for(run: Run, purpose: str, phase: str, step: str) -> dict[str, Any]:
+    def reached() -> bool:
+        rotations = {one["purpose"]: one for one in run("status")[1]["rotations"]}
+        return (rotations[purpose]["phase"], rotations[purpose]["step"]) == (phase, step)
+
+    wait_until(reached, f"the {purpose} authority's rotation is {phase}, {step}")
+    return run("status")[1]
+
+
+def test_nodes_advance_it_by_their_attested_requests(harness: Harness, run: Run) -> None:
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.run(ssh=ALLOWED)
+    wait_for_authorities(cluster)
+    nodes = [Attesting(cluster, name) for name in KEYS]
+    first = all_attest(nodes)
+    code, shown = run("status")
+    assert (code, shown["phase"], shown["rotations"]) == (0, "", [])
+
+    code, answer = run("start", "--yes")
+    assert (code, answer["answer"]) == (0, "Accepted"), answer
+    assert OPERATION_ANNOTATION not in policy(cluster)["metadata"].get("annotations", {})
+    assert run("start", "--yes")[0] == 4, "one is under way"
+    state = wait_for(run, "user", "Preparing", "NodesTrust")
+    assert state["rotations"][0]["lagging"] == ["worker-1", "worker-2"]
+    both = all_attest(nodes).trust
+    assert (len(both.user_authorities), len(both.host_authorities)) == (2, 2)
+    nodes[0].attest()
+    wait_until(lambda: run("status")[1]["rotations"][0]["lagging"] == ["worker-2"], "one node has reported it")
+    assert run("status")[0] == 3
+    nodes[1].attest()
+    state = wait_for(run, "user", "Prepared", "Prepared")
+    assert run("status")[0] == 5
+    issuing = {one["purpose"]: one["fingerprint"] for one in state["authorities"] if one["state"] == "Issuing"}
+    assert issuing["user"] == both.user_authorities[1].fingerprint
+    assert issuing["host"] == both.host_authorities[0].fingerprint
+
+    assert run("complete", "--yes", "--skip-gates", "overlap")[1]["answer"] == "Accepted"
+    wait_for(run, "user", "Completing", "NodesForget")
+    wait_for(run, "host", "Completing", "NodesRenew")
+    renewed = all_attest(nodes)
+    assert renewed.host_certificates[0].certificate.authority == both.host_authorities[1]
+    wait_for(run, "host", "Completed", "NodesRenew")
+    all_attest(nodes)
+    last = all_attest(nodes).trust
+    wait_for(run, "user", "Completed", "NodesForget")
+    assert last.user_authorities == both.user_authorities[1:]
+    assert last.host_authorities == both.host_authorities[1:]
+    assert first.trust.user_authorities[0] not in last.user_authorities
+    shown = policy(cluster)["status"]["ssh"]
+    assert [one["publicKey"] for one in shown["userAuthorities"]] == [key_line(last.user_authorities[0])]
+    conditions = {one["type"]: one for one in policy(cluster)["status"]["conditions"]}
+    assert conditions["SSHAuthorityRotationProgressing"]["reason"] == "Completed"
+    harness.wait_for_event("SSHAuthorityCompleted", cluster.name, "NodeAttestationPolicy")
+    harness.assert_audited()
+
+
+def test_beside_the_rotation_of_cas(harness: Harness, run: Run) -> None:
+    """One annotation, two parts of one controller: each takes its own orders."""
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.run(ssh=ALLOWED, rotation=RotationSettings())
+    wait_for_authorities(cluster)
+    assert run("revoke-user", "--yes")[1]["answer"] == "Accepted"
+    state = wait_for(run, "user", "Completed", "NodesForget")  # no node has SSH
+    assert state["rotations"][0]["cause"] == "Revoked"
+    harness.wait_for_event("SSHAuthorityRevoked", cluster.name, "NodeAttestationPolicy")
+
+
+def test_without_ssh_the_order_is_rejected_by_the_rotation_of_cas(
+    harness: Harness, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = harness.cluster()
+    harness.run(rotation=RotationSettings())
+    harness.wait_for_condition(cluster, "Ready", "True")
+    monkeypatch.setattr(rotate_order, "ANSWERED_WITHIN_SECONDS", 2.0)
+    run("start", "--yes")
+    rejected = harness.wait_for_condition(cluster, "OperationRejected", "True")
+    assert "runs without --ssh" in rejected["message"]
+    assert OPERATION_ANNOTATION not in policy(cluster)["metadata"].get("annotations", {})
+
+
+def test_an_order_where_the_policy_turns_ssh_off(harness: Harness, run: Run) -> None:
+    harness.cluster()
+    harness.run(ssh=ALLOWED)
+    code, answer = run("start", "--yes")
+    assert (code, answer["answer"]) == (4, "Rejected")
+    assert "the policy does not turn SSH on" in answer["message"]
+    assert "the policy does not turn SSH on" in run("status")[1]["rejected"]

@@ -1,0 +1,214 @@
+"""Whose question it is, and what belongs to a connection."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from node_access.control_groups import Gone, Hierarchy, NotAConnection, find_hierarchy
+from node_access.machine import Machine, NotAsked
+from node_access.processes import NoProcess, Processes
+from node_access.terminals import pseudo_terminals
+from node_access.values import Connection, ProcessIdentity
+from tests.support.processes import wait_until
+from tests.unit.node_access.made import COMMAND, MONITOR, OUTSIDE, PATH, SHELL, UNIT, UNPRIVILEGED, Kernel
+
+TERMINAL = 136 << 8 | 5
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    made = Kernel(tmp_path)
+    made.log_in()
+    return made
+
+
+def connection(kernel: Kernel) -> Connection:
+    return kernel.machine.connection_of(ProcessIdentity(MONITOR, 11))
+
+
+def test_a_principals_command_asks_for_its_connection(kernel: Kernel) -> None:
+    found, unprivileged = kernel.machine.asking(COMMAND)
+    assert (found.control_group, found.unit, found.monitor) == (PATH, UNIT, ProcessIdentity(MONITOR, 11))
+    assert unprivileged == (ProcessIdentity(UNPRIVILEGED, 11),)
+
+
+def test_a_connection_with_other_children_waits_for_none(kernel: Kernel) -> None:
+    """It is not told apart which of them is sshd's. The session prolongs nothing."""
+    kernel.start(SHELL, parent=MONITOR)
+    assert kernel.machine.asking(COMMAND)[1] == ()
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "/",
+        "/system.slice/ssh.service",
+        "/user.slice/node-access-ssh@1.service",
+        "/nodeaccess.slice/other.service",
+        f"{PATH}/deeper",
+        f"/other{PATH}",
+        "/nodeaccess.slice/node-access-ssh@.service",
+    ],
+)
+def test_a_parent_in_no_connection_has_nothing_to_ask(kernel: Kernel, group: str) -> None:
+    kernel.start(MONITOR, group=group)
+    with pytest.raises(NotAsked):
+        kernel.machine.asking(COMMAND)
+
+
+def test_a_command_in_another_unit_than_its_parent(kernel: Kernel) -> None:
+    kernel.connect(PATH.replace("@1-", "@2-"))
+    kernel.start(COMMAND, parent=MONITOR, group=PATH.replace("@1-", "@2-"))
+    with pytest.raises(NotAsked, match="another unit"):
+        kernel.machine.asking(COMMAND)
+
+
+@pytest.mark.parametrize("pid", [COMMAND, MONITOR])
+def test_a_process_that_has_ended_asks_nothing(kernel: Kernel, pid: int) -> None:
+    kernel.end(pid)
+    with pytest.raises(NotAsked):
+        kernel.machine.asking(COMMAND)
+
+
+def test_a_unit_that_is_gone_asks_nothing(kernel: Kernel) -> None:
+    kernel.disconnect()
+    with pytest.raises(NotAsked):
+        kernel.machine.asking(COMMAND)
+
+
+def test_a_number_that_came_again_is_another_process(kernel: Kernel) -> None:
+    """Test 59."""
+    first = ProcessIdentity(MONITOR, 11)
+    assert kernel.machine.processes.runs(first)
+    kernel.start(MONITOR, started=12)
+    assert not kernel.machine.processes.runs(first)
+    assert kernel.machine.processes.is_collected(first)
+    with pytest.raises(NoProcess):
+        kernel.machine.connection_of(first)
+
+
+def test_a_zombie_does_not_run_and_is_not_collected(kernel: Kernel) -> None:
+    zombie = kernel.start(UNPRIVILEGED, parent=MONITOR, state="Z")
+    assert not kernel.machine.processes.runs(zombie)
+    assert not kernel.machine.processes.is_collected(zombie)
+    kernel.end(UNPRIVILEGED)
+    assert kernel.machine.processes.is_collected(zombie)
+
+
+def test_a_unit_that_came_again_is_not_killed(kernel: Kernel) -> None:
+    """Test 59, for control groups."""
+    found = connection(kernel)
+    assert kernel.machine.exists(found)
+    old = Connection(found.control_group, found.inode + 1, found.monitor)
+    assert not kernel.machine.exists(old)
+    kernel.machine.kill(old)
+    assert not kernel.killed()
+    assert kernel.machine.members(old) == ()
+    kernel.machine.kill(found)
+    assert kernel.killed()
+
+
+def test_what_has_left(kernel: Kernel) -> None:
+    """By what is seen: descent, terminal, memory, and SSH_CONNECTION."""
+    shell = kernel.start(SHELL, parent=MONITOR, terminal=TERMINAL)
+    (kernel.root / f"proc/{SHELL}/environ").write_text("A=b\0SSH_CONNECTION=10.0.0.2 40000 10.0.0.1 2222\0")
+    for number, (parent, terminal) in enumerate([(SHELL, 0), (1, TERMINAL), (1, 0), (1, 0), (1, 0)]):
+        kernel.start(OUTSIDE + number, group="/system.slice/x.service", parent=parent, terminal=terminal)
+    (kernel.root / f"proc/{OUTSIDE + 3}/environ").write_text("SSH_CONNECTION=10.0.0.2 40000 10.0.0.1 2222\0")
+    kernel.start(OUTSIDE + 10, parent=OUTSIDE, group="/")
+    remembered = ProcessIdentity(OUTSIDE + 2, 11)
+    found = kernel.machine.left(connection(kernel), [remembered, ProcessIdentity(OUTSIDE + 4, 10)])
+    assert {one.process.identity.pid - OUTSIDE: one.is_attached for one in found} == {
+        0: True,
+        10: True,
+        1: True,
+        2: False,
+        3: False,
+    }
+    assert shell in kernel.machine.members(connection(kernel))
+
+
+def test_the_connections(kernel: Kernel) -> None:
+    kernel.connect("/nodeaccess.slice/other.service")
+    assert kernel.machine.hierarchy.connections() == [PATH]
+    assert Hierarchy(kernel.root / "nothing", "0::").connections() == []
+
+
+@pytest.mark.parametrize(
+    ("files", "root", "mark"),
+    [
+        (["cgroup.controllers"], ".", "0::"),
+        (["unified/cgroup.controllers", "systemd/tasks"], "unified", "0::"),
+        (["systemd/tasks"], "systemd", ":name=systemd:"),
+    ],
+    ids=["version 2", "both", "version 1"],
+)
+def test_where_systemd_has_its_units(tmp_path: Path, files: list[str], root: str, mark: str) -> None:
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    assert find_hierarchy(tmp_path) == Hierarchy(tmp_path / root, mark)
+
+
+def test_the_line_of_version_1() -> None:
+    lines = f"10:pids:/x\n1:name=systemd:{PATH}\n0::/elsewhere\n"
+    assert Hierarchy(Path("/"), ":name=systemd:").connection_of(lines) == PATH
+    with pytest.raises(NotAConnection):
+        Hierarchy(Path("/"), "0::").connection_of(lines)
+
+
+def test_without_a_switch_processes_are_killed_one_by_one(kernel: Kernel) -> None:
+    """Version 1, with a real process. Its list is a file here, so a thread takes the process out once it has ended."""
+    (kernel.root / f"cgroup{PATH}/cgroup.kill").unlink()
+    members = kernel.root / f"cgroup{PATH}/cgroup.procs"
+    with subprocess.Popen(["sleep", "60"]) as process:
+        members.write_text(f"{process.pid}\n")
+
+        def take_out() -> None:
+            process.wait()
+            members.write_text("")
+
+        waiter = threading.Thread(target=take_out)
+        waiter.start()
+        kernel.machine.kill(connection(kernel))
+        waiter.join(timeout=30)
+        assert process.poll() == -signal.SIGKILL
+    assert members.read_text() == ""
+
+
+def test_a_control_group_that_is_gone() -> None:
+    with pytest.raises(Gone):
+        Hierarchy(Path("/nonexistent"), "0::").kill(PATH, 1)
+
+
+def test_real_processes() -> None:
+    """The numbers are where proc(5) says."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        found = Processes().find(process.pid)
+        assert found.parent > 0
+        assert Processes().runs(found.identity)
+        assert any(one.identity == found.identity for one in Processes().all())
+        # It is there a moment after exec has closed the descriptors for which Popen waits.
+        wait_until(lambda: any(one.startswith("PATH=") for one in Processes().environment(process.pid)), "environment")
+        Machine().end(ProcessIdentity(process.pid, found.identity.started + 1))
+        assert process.poll() is None
+        Machine().end(found.identity)
+        assert process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("devices", "numbers"),
+    [
+        ([136 << 8 | 5], [5]),
+        ([136 << 8 | 5, 136 << 8 | 5, 136 << 8], [0, 5]),
+        ([136 << 8 | 0x34 | 0x12 << 20], [0x1234]),
+        ([0, 4 << 8 | 1, 5 << 8], []),
+    ],
+)
+def test_terminals(devices: list[int], numbers: list[int]) -> None:
+    assert pseudo_terminals(devices) == numbers

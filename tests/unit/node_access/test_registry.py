@@ -1,0 +1,383 @@
+"""Sessions from their first question to their end, with a kernel of folders and a clock of our own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from attestors.wire.ssh.certificate import SignedCertificate
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.krl import (
+    AnyAuthority,
+    CertificateRevocations,
+    RevocationList,
+    SerialRange,
+    encode_revocation_list,
+)
+from attestors.wire.ssh.signatures import public_key_of
+from node_access import terminals
+from node_access.machine import NotAsked
+from node_access.node_files import NodeFiles
+from node_access.principals import LoginRefused
+from node_access.records import Records
+from node_access.registry import HANG_UP_SECONDS, IDLE_TICK_SECONDS, TICK_SECONDS, UNKNOWN_SECONDS, Sessions
+from node_access.reports import Level, Report
+from node_access.requests import RequestRefused
+from node_access.values import Connection, Login
+from tests.unit.node_access.made import (
+    BREAK_GLASS,
+    COMMAND,
+    MONITOR,
+    NOW,
+    OUTSIDE,
+    PATH,
+    SHELL,
+    UNPRIVILEGED,
+    Kernel,
+    certificate,
+    message,
+)
+
+SECOND = PATH.replace("@1-", "@2-")
+
+
+@dataclass(slots=True)
+class FakeClock:
+    time: float = float(NOW)
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time - NOW
+
+
+@dataclass(slots=True)
+class World:
+    root: Path
+    kernel: Kernel
+    clock: FakeClock = field(default_factory=FakeClock)
+    reports: list[Report] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    sessions: Sessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        (self.root / "files").mkdir()
+        (self.root / "fallback").mkdir()
+        self.revoke()
+        self.file("node_name").write_text("worker-1\n")
+        self.file("break_glass_ca_keys").write_text(f"{key_line(public_key_of(BREAK_GLASS))} of the safe\n# no key\n")
+        self.restart()
+
+    def file(self, name: str) -> Path:
+        return self.root / "files" / name
+
+    def restart(self) -> None:
+        """Another process of the program."""
+        records = Records(self.root / "records", self.root / "fallback")
+        files = NodeFiles(self.root / "files")
+        self.sessions = Sessions(self.kernel.machine, files, records, self.reports.append, self.clock)
+        self.sessions.restore()
+
+    def revoke(self, *serials: int) -> None:
+        entry = CertificateRevocations(AnyAuthority(), tuple(map(SerialRange.single, serials)))
+        written = self.file("new")
+        written.write_bytes(
+            encode_revocation_list(RevocationList(version=1, generated=0, certificates=(entry,) if serials else ()))
+        )
+        written.replace(self.file("revoked_keys"))
+
+    def present(self, signed: SignedCertificate, *, login: str = "alice", path: str = PATH) -> Connection:
+        """A client presents it on a new connection."""
+        self.kernel.log_in(path)
+        self.sessions.answer(COMMAND, message(signed, login=login))
+        return self.kernel.machine.asking(COMMAND)[0]
+
+    def log_in(self, signed: SignedCertificate, *, login: str = "alice", path: str = PATH) -> Connection:
+        """... and has the key. sshd's three processes of the connection move on, so that another can begin."""
+        connection = self.present(signed, login=login, path=path)
+        self.kernel.end(UNPRIVILEGED)
+        assert self.sessions.settle(connection)
+        return connection
+
+    def pass_time(self, seconds: float) -> float:
+        self.clock.time += seconds
+        return self.sessions.tick()
+
+    def said(self) -> str:
+        return "\n".join(map(str, self.reports))
+
+    def records(self) -> list[str]:
+        return sorted(path.name for path in (self.root / "records").glob("*.json"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(tmp_path, Kernel(tmp_path / "kernel"))
+    monkeypatch.setattr(terminals, "write", lambda number, text: made.told.append(text))
+    return made
+
+
+def test_a_session_from_login_to_end(world: World) -> None:
+    world.log_in(certificate())
+    assert "session of alice by 'grant/alice' (serial 7, CA SHA256:" in world.said()
+    assert "logged in, until 2027-01-15T09:00:00Z" in world.said()
+    assert world.pass_time(3599) == TICK_SECONDS
+    assert not world.kernel.killed()
+    assert 0 < world.pass_time(1) <= HANG_UP_SECONDS
+    assert "ends: Expired" in world.said()
+    assert not world.kernel.killed(), "SIGHUP first"
+    world.pass_time(HANG_UP_SECONDS)
+    assert world.kernel.killed()
+    world.kernel.disconnect()
+    assert world.pass_time(1) == IDLE_TICK_SECONDS
+    assert world.records() == []
+
+
+def test_a_login_of_which_nothing_shows_yet(world: World) -> None:
+    connection = world.present(certificate())
+    assert [one.connection for one in world.sessions.undecided()] == [connection]
+    assert not world.sessions.settle(connection)
+    world.kernel.start(UNPRIVILEGED, parent=MONITOR, state="Z")
+    assert not world.sessions.settle(connection), "its parent may take note, or end"
+    world.kernel.end(UNPRIVILEGED)
+    assert world.sessions.settle(connection)
+    assert world.sessions.undecided() == []
+
+
+def test_a_login_that_fails(world: World) -> None:
+    """sshd's privileged process ends with the other one, and never takes note of it."""
+    connection = world.present(certificate())
+    world.kernel.end(UNPRIVILEGED)
+    world.kernel.end(MONITOR)
+    assert world.sessions.settle(connection)
+    assert "logged in" not in world.said()
+    world.kernel.disconnect()
+    world.pass_time(1)
+    assert world.records() == []
+    assert "is over" not in world.said()
+
+
+def test_the_certificate_of_the_last_question_counts(world: World) -> None:
+    connection = world.present(certificate(serial=1, key_id="grant/bob", valid_before=NOW + 9000))
+    world.sessions.answer(COMMAND, message(certificate(serial=2)))
+    world.kernel.end(UNPRIVILEGED)
+    world.sessions.settle(connection)
+    assert "(serial 2, CA" in world.said()
+    world.pass_time(3600)
+    assert "ends: Expired" in world.said()
+
+
+def test_nobody_asks_for_a_connection_that_is_logged_in(world: World) -> None:
+    world.log_in(certificate())
+    world.kernel.start(COMMAND, parent=MONITOR)
+    with pytest.raises(NotAsked, match="logged in already"):
+        world.sessions.answer(COMMAND, message(certificate(serial=8, valid_before=NOW + 9000)))
+
+
+def test_what_is_refused_is_not_registered(world: World) -> None:
+    world.kernel.log_in()
+    with pytest.raises(RequestRefused):
+        world.sessions.answer(COMMAND, b"")
+    world.revoke(7)
+    with pytest.raises(LoginRefused):
+        world.sessions.answer(COMMAND, message(certificate()))
+    with pytest.raises(NotAsked):
+        world.sessions.answer(1, message(certificate(serial=8)))
+    assert world.records() == []
+
+
+def test_a_revoked_certificate(world: World) -> None:
+    world.kernel.start(SHELL)
+    world.log_in(certificate())
+    world.kernel.start(SHELL, parent=MONITOR, terminal=136 << 8)
+    world.revoke(7)
+    world.pass_time(TICK_SECONDS)
+    assert "ends: Revoked" in world.said()
+    world.pass_time(TICK_SECONDS)
+    assert world.kernel.killed()
+    assert world.told == ["This session ends: its certificate is revoked."]
+
+
+def test_warnings(world: World) -> None:
+    world.log_in(certificate())
+    world.kernel.start(SHELL, parent=MONITOR, terminal=136 << 8)
+    for seconds in (2999, 1, 100, 379, 1, 1):
+        world.pass_time(seconds)
+    assert world.told == [f"This session ends in {left} minutes, unless it is prolonged." for left in (10, 2)]
+
+
+def test_a_renewal_prolongs(world: World) -> None:
+    world.log_in(certificate())
+    for pid in (MONITOR, COMMAND):
+        world.kernel.end(pid)
+    world.kernel.start(SHELL)
+    renewed = certificate(serial=8, valid_before=NOW + 7200)
+    world.log_in(renewed, path=SECOND)
+    assert "prolonged by the certificate with serial 8, until 2027-01-15T10:00:00Z" in world.said()
+    world.restart()
+    world.pass_time(3600)
+    assert not world.kernel.killed()
+    world.revoke(8)
+    world.pass_time(TICK_SECONDS)
+    world.pass_time(TICK_SECONDS)
+    assert world.kernel.killed()
+
+
+def test_a_restart_keeps_everything(world: World) -> None:
+    """Test 62: also what a login still waits for."""
+    connection = world.present(certificate())
+    world.restart()
+    assert [one.connection for one in world.sessions.undecided()] == [connection]
+    world.kernel.end(UNPRIVILEGED)
+    assert world.sessions.settle(connection)
+    world.restart()
+    world.pass_time(3600)
+    world.pass_time(HANG_UP_SECONDS)
+    assert world.kernel.killed()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"controlGroup": "x"}'])
+def test_a_record_that_cannot_be_read(world: World, content: str) -> None:
+    """Its connection ends, as one of which nothing is known."""
+    world.log_in(certificate())
+    [name] = world.records()
+    (world.root / "records" / name).write_text(content)
+    world.restart()
+    assert "cannot be read" in world.said()
+    world.pass_time(0)
+    world.pass_time(UNKNOWN_SECONDS - 1)
+    assert not world.kernel.killed()
+    world.pass_time(10)
+    assert world.kernel.killed()
+    assert "ends: UnknownCertificate" in world.said()
+
+
+def fall_back(world: World, content: bytes, name: str = f"{MONITOR}-11") -> None:
+    (world.root / "fallback" / name).write_bytes(content)
+
+
+def test_a_login_without_the_daemon_is_adopted(world: World) -> None:
+    world.kernel.log_in()
+    fall_back(world, message(certificate(by=BREAK_GLASS)))
+    world.pass_time(0)
+    assert "logged in while this program did not run" in world.said()
+    assert list((world.root / "fallback").iterdir()) == []
+    assert world.sessions.undecided() == [], "nothing shows whether it succeeded, so it prolongs nothing"
+    world.pass_time(3600)
+    world.pass_time(HANG_UP_SECONDS)
+    assert world.kernel.killed()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\0\0"], ids=["nothing", "no certificate"])
+def test_what_is_no_login_without_the_daemon(world: World, content: bytes) -> None:
+    world.kernel.log_in()
+    fall_back(world, content)
+    fall_back(world, message(certificate(by=BREAK_GLASS)), f"{MONITOR}-12")
+    fall_back(world, message(certificate(by=BREAK_GLASS)), f"{OUTSIDE}-1")
+    fall_back(world, message(certificate(by=BREAK_GLASS)), "x")
+    fall_back(world, b"", ".partial")
+    world.pass_time(0)
+    assert world.records() == []
+    assert [path.name for path in (world.root / "fallback").iterdir()] == [".partial"]
+
+
+def test_a_connection_before_its_question_is_left_alone(world: World) -> None:
+    world.kernel.connect()
+    world.pass_time(0)
+    world.pass_time(UNKNOWN_SECONDS - 1)
+    world.kernel.disconnect()
+    (world.root / "takes-the-number").mkdir()  # which a file system may use again at once, and control groups never do
+    world.kernel.connect()
+    world.pass_time(6)
+    assert not world.kernel.killed()
+
+
+def test_a_missing_list_is_an_alarm(world: World) -> None:
+    """Test 24: sessions go on, judged by the last lists."""
+    world.log_in(certificate())
+    world.file("revoked_keys").unlink()
+    world.pass_time(1)
+    world.pass_time(1)
+    [alarm] = [report for report in world.reports if report.level is Level.ALERT]
+    assert "nobody is let in: revoked_keys: No such file or directory" in alarm.text
+    assert not world.kernel.killed()
+    world.kernel.end(MONITOR)
+    world.kernel.end(COMMAND)
+    with pytest.raises(LoginRefused, match="nobody is let in"):
+        world.present(certificate(by=BREAK_GLASS), path=SECOND)
+    world.revoke()
+    world.pass_time(1)
+    assert "readable again" in world.said()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("revoked_keys", b"ssh-ed25519 AAAA"), ("revoked_keys_offline", b"x"), ("revoked_keys_offline", bytes(5 << 20))],
+)
+def test_a_list_that_cannot_be_read_lets_nobody_in(world: World, name: str, content: bytes) -> None:
+    world.file(name).write_bytes(content)
+    with pytest.raises(LoginRefused, match=name):
+        world.present(certificate())
+
+
+def test_an_empty_list_is_the_image_s(world: World) -> None:
+    world.file("revoked_keys").write_bytes(b"")
+    world.log_in(certificate())
+
+
+@pytest.mark.parametrize(("name", "content"), [("node_name", b"a b"), ("node_name", b""), ("node_name", b"\xff")])
+def test_a_name_that_is_none_opens_nothing(world: World, name: str, content: bytes) -> None:
+    world.file(name).write_bytes(content)
+    with pytest.raises(LoginRefused, match="no attested name"):
+        world.present(certificate())
+
+
+@pytest.mark.parametrize("content", [b"nonsense", b"\xff", b"ssh-ed25519 AAAA"])
+def test_keys_that_cannot_be_read_open_nothing(world: World, content: bytes) -> None:
+    world.file("break_glass_ca_keys").write_bytes(content)
+    world.file("node_name").unlink()
+    with pytest.raises(LoginRefused, match="none for emergencies"):
+        world.present(certificate(by=BREAK_GLASS))
+
+
+def test_what_has_left_is_reported(world: World) -> None:
+    """Test 64."""
+    world.log_in(certificate())
+    world.kernel.start(SHELL, parent=MONITOR)
+    world.pass_time(0)
+    world.kernel.end(SHELL)
+    world.kernel.start(SHELL, group="/system.slice/x.service")
+    world.kernel.start(OUTSIDE, parent=MONITOR, group="/system.slice/x.service")
+    world.revoke(7)
+    world.pass_time(TICK_SECONDS)
+    world.pass_time(TICK_SECONDS)
+    assert f"process {SHELL} ('sleep) 1') has left the connection's unit, and goes on" in world.said()
+    assert f"process {OUTSIDE} ('sleep) 1') had left the connection's unit, and was ended, too" in world.said()
+
+
+def test_what_outlives_a_client_s_own_end_is_reported(world: World) -> None:
+    world.log_in(certificate())
+    world.kernel.start(SHELL, parent=MONITOR)
+    world.pass_time(0)
+    world.kernel.disconnect()
+    world.pass_time(TICK_SECONDS)
+    assert f"process {SHELL} has left the unit, and goes on" in world.said()
+    assert "is over" in world.said()
+
+
+def test_a_login_is_a_record_before_it_is_an_answer(world: World) -> None:
+    """A session without a record would never end."""
+    world.kernel.log_in()
+    (world.root / "records").rmdir()
+    with pytest.raises(OSError, match="No such file"):
+        world.sessions.answer(COMMAND, message(certificate()))
+
+
+def test_a_record_is_what_was_kept(world: World) -> None:
+    world.log_in(certificate())
+    [kept], unusable = Records(world.root / "records", world.root / "fallback").load()
+    assert (kept.signed, kept.login, unusable) == (certificate(), Login.SUCCEEDED, [])
+    assert {path.stat().st_mode & 0o777 for path in (world.root / "records").iterdir()} == {0o600}
