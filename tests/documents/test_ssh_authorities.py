@@ -18,7 +18,7 @@ from signer.crds import custom_resource_definitions
 from signer.model import ssh_access
 from signer.rotation.operations import SSH_OPERATIONS, Operation
 from signer.rotation.phases import Phase
-from signer.ssh import reconciler, status
+from signer.ssh import host_coverage, reconciler, status
 from signer.ssh.available import Reason
 from signer.ssh.bundle import content, publishing
 from signer.ssh.bundle import reconciler as bundle
@@ -121,3 +121,10 @@ def test_the_wing_itself_signs_nothing() -> None:
     assert "It signs no users' certificates yet" in TEXT
     for file in (ROOT / "signer/ssh").rglob("*.py"):
         assert ".sign(" not in file.read_text(encoding="utf-8"), file
+
+
+def test_each_reason_of_host_certificates_is_named_and_no_other() -> None:
+    named = {host_coverage.ALL_NODES, host_coverage.NODES_WITHOUT, host_coverage.NOT_KNOWN}
+    assert first_column(f"`{host_coverage.SSH_HOST_CERTIFICATES_ISSUED}`") == named
+    troubleshooting = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    assert f"`{host_coverage.SSH_HOST_CERTIFICATES_ISSUED}`" in troubleshooting

@@ -17,16 +17,17 @@ from attestors.wire.ssh.signatures import public_key_of
 from signer.configuration import SSHPermission
 from signer.kube.backoff import Backoff
 from signer.kube.errors import NotFound
-from signer.kube.resources import KUBEADM_CONFIGS_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.offline.main import main
-from signer.ssh import reconciler, ways_watch
+from signer.ssh import host_coverage, reconciler
 from signer.testing.world import WorldCluster
 from tests.documents.grants import granted, requests_of, used
 from tests.documents.markdown import ROOT
 from tests.documents.test_grants import SERVICE_ACCOUNT, as_the_service_account
-from tests.integration.fixtures import Harness, keyed_mac
+from tests.integration.fixtures import Harness, keyed_mac, node_of
+from tests.integration.host_certificates import claim_of, request_with
 from tests.integration.move import Move, copy_controller_key
-from tests.support.infra_cluster import INFRASTRUCTURE, add_infra_cluster, add_infra_machine
+from tests.support.openssh import private_key
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
@@ -54,6 +55,11 @@ def status(cluster: WorldCluster) -> dict[str, Any]:
     return cluster.management.client.get(path).get("status") or {}
 
 
+def authorities(cluster: WorldCluster) -> dict[str, Any]:
+    """What the status shows of them; the bundle's version comes and goes with its own service."""
+    return {key: value for key, value in status(cluster)["ssh"].items() if key != "bundleVersion"}
+
+
 def condition(cluster: WorldCluster) -> dict[str, Any]:
     """The condition; empty without it."""
     return next((one for one in status(cluster).get("conditions") or () if one["type"] == AVAILABLE), {})
@@ -73,7 +79,7 @@ def test_from_the_choice_to_its_end(harness: Harness, tmp_path: Path, capsys: py
     cluster = harness.cluster(policy={"ssh": {"rotationPeriod": "24h"}})
     controller = harness.run(ssh=ALLOWED)
     message = wait_for_reason(cluster, "Available")
-    shown = status(cluster)["ssh"]
+    shown = authorities(cluster)
     [user], [host] = shown["userAuthorities"], shown["hostAuthorities"]
     assert user["fingerprint"] in message
     assert host["fingerprint"] in message
@@ -102,7 +108,7 @@ def test_from_the_choice_to_its_end(harness: Harness, tmp_path: Path, capsys: py
     assert ready["reason"] == "Ready", "it does not count"
     cluster.management.client.patch(path, {"data": before["data"]})
     wait_for_reason(cluster, "Available")
-    assert status(cluster)["ssh"] == shown
+    assert authorities(cluster) == shown
 
     edit(cluster, {"ssh": None})
     assert "controller keeps" in wait_for_reason(cluster, "NotChosen")
@@ -136,7 +142,7 @@ def test_moved_to_another_management_cluster(harness: Harness, target: Harness, 
     """Both controllers run throughout; the authorities stay what they were, or are not used."""
     cluster = harness.cluster(policy={"ssh": {}})
     harness.run(ssh=ALLOWED)
-    wait_for_reason(cluster, "Available")
+    wait_until(lambda: "bundleVersion" in status(cluster).get("ssh", {}), "the trust is published")
     before = status(cluster)["ssh"]
     if same_key:
         copy_controller_key(harness.management, target.management)
@@ -149,7 +155,7 @@ def test_moved_to_another_management_cluster(harness: Harness, target: Harness, 
     move.unpause()
     wait_for_reason(move.target, "Available" if same_key else "ForeignAuthority")
     if same_key:
-        assert status(move.target)["ssh"] == before
+        wait_until(lambda: status(move.target).get("ssh") == before, "authorities and trust are those of before")
     moved = secret(move.target, "ssh-user")
     assert base64.b64decode(moved["data"]["ssh-publickey"]).decode() == before["userAuthorities"][0]["publicKey"]
 
@@ -170,51 +176,37 @@ def test_it_needs_exactly_the_role(harness: Harness, granted_to_it: bool) -> Non
     wait_for_reason(cluster, "Available")
     used_by_it = used(requests_of(api, SERVICE_ACCOUNT))
     writes = {one for one in used_by_it if one[2] == "secrets" and one[1] != "get"}
-    of_ways_in = {
-        ("bootstrap.cluster.x-k8s.io", "list", "kubeadmconfigs"),
-        ("infrastructure.cluster.x-k8s.io", "list", "*"),
-    }
-    assert granted(ROOT / "deploy/rbac/ssh.yaml") == writes | of_ways_in
+    of_orders = {("attestation.cluster.x-k8s.io", "patch", "nodeattestationpolicies")}
+    reads = {one for one in granted(ROOT / "deploy/rbac/ssh.yaml") if one[1] in ("get", "list")}
+    """What ``test_ssh_ways_in.py`` uses."""
+    assert granted(ROOT / "deploy/rbac/ssh.yaml") == writes | of_orders | reads
 
 
-def other_ways_in(cluster: WorldCluster) -> dict[str, Any]:
-    """Condition SSHOtherWaysInFound; empty without it."""
-    found = status(cluster).get("conditions") or ()
-    return next((one for one in found if one["type"] == "SSHOtherWaysInFound"), {})
+def test_nodes_without_a_host_certificate_are_listed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One joined before SSH, one never attested, and one has a certificate."""
+    monkeypatch.setattr(host_coverage, "LOOK_SECONDS", 0.2)
+    cluster = harness.cluster()
+    harness.run(ssh=ALLOWED)
+    harness.join(cluster, "joined-before")
+    first = cluster.add_machine("init", provider_id="test:///init")
+    cluster.set_machine_status(first, {"nodeRef": {"name": "init"}})
+    cluster.add_machine("starting")
+    edit(cluster, {"ssh": {}})
+    wait_for_reason(cluster, "Available")
 
+    def found() -> dict[str, Any]:
+        conditions = status(cluster).get("conditions") or ()
+        return next((one for one in conditions if one["type"] == "SSHHostCertificatesIssued"), {})
 
-@pytest.mark.parametrize("granted_to_it", [True, False], ids=["with the role", "without it"])
-def test_other_ways_in(harness: Harness, granted_to_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The controller as its service account: what its roles let it read is in the condition, and so is what they do
-    not.
-    """
-    monkeypatch.setattr(ways_watch, "LOOK_SECONDS", Backoff(base_seconds=0.3, maximum_seconds=0.3, jitter=0.0))
-    api = harness.api
-    for file in ["management.yaml", *(["ssh.yaml"] if granted_to_it else [])]:
-        api.apply_yaml((ROOT / "deploy/rbac" / file).read_text(encoding="utf-8"))
-    cluster = harness.cluster(policy={"ssh": {}})
-    add_infra_cluster(cluster)
-    machine = cluster.add_machine("m1", provider_id="test:///m1")
-    add_infra_machine(cluster, machine)
-    path = INFRASTRUCTURE.object("m1-infra", cluster.namespace)
-    label = {"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": cluster.name}}}
-    cluster.management.client.patch(path, {**label, "spec": {"sshKeyName": "ops"}})
-    config = cluster.add_kubeadm_config("m1", "abcdef.0123456789abcdef", machine)["metadata"]["name"]
-    users = [{"name": "capi", "sshAuthorizedKeys": ["ssh-ed25519 AAAA"]}]
-    config_path = KUBEADM_CONFIGS_V1BETA2.object(config, cluster.namespace)
-    cluster.management.client.patch(config_path, {"spec": {"users": users}})
-    harness.start(ssh=ALLOWED, attestors=keyed_mac(), connection=as_the_service_account(api))
-    if not granted_to_it:
-        wait_until(lambda: "Tests may not be listed" in other_ways_in(cluster).get("message", ""), "it says so")
-        return
-    wait_until(lambda: "Test spec.sshKeyName" in other_ways_in(cluster).get("message", ""), "the launch key is named")
-    message = other_ways_in(cluster)["message"]
-    assert "KubeadmConfig spec.users[].sshAuthorizedKeys: user capi has keys (m1)" in message
-    assert "Test spec.sshKeyName: a launch key ops (m1-infra)" in message
-    assert "of kind Test, only fields whose names speak of SSH keys are read" in message
-    assert "AAAA" not in message
-    cluster.management.client.patch(path, {"spec": {"sshKeyName": ""}})
-    cluster.management.client.patch(config_path, {"spec": {"users": None}})
-    wait_until(lambda: other_ways_in(cluster).get("reason") == "NotKnown", "none is found")
+    wait_until(lambda: found().get("reason") == "NodesWithout", "the condition lists them")
+    assert "2 of 2 nodes have no host certificate" in found()["message"]
+    assert found()["message"].endswith("until they attest: init, joined-before")
+    for name in ("joined-before", "init"):
+        node = node_of(cluster, name)
+        csr = request_with(node, f"ssh-{name}", claim_of(node, private_key("ed25519", len(name))))
+        cluster.submit_with_token(csr)
+        assert cluster.wait_until_decided(f"ssh-{name}").reason == "Attested"
+    wait_until(lambda: found().get("reason") == "AllNodes", "both have one")
+    assert found()["message"] == "each of 2 nodes has a host certificate"
     edit(cluster, {"ssh": None})
-    wait_until(lambda: other_ways_in(cluster) == {}, "the condition goes with SSH")
+    wait_until(lambda: found() == {}, "the condition goes with SSH")
