@@ -290,9 +290,8 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             with open(descriptor, "w", encoding="ascii") as file:
                 file.write(text)
             os.replace(new, folder / name)
-        except BaseException:
+        finally:
             Path(new).unlink(missing_ok=True)
-            raise
 
 
 def _run(options: argparse.Namespace, action: Callable[[Client, ClusterKey], Coroutine[Any, Any, Found]]) -> Found:

@@ -13,6 +13,7 @@ from signer.model.condition import PolicyCondition
 from signer.model.policy import Policy
 from signer.model.ssh_access import SSHSettings
 from signer.ssh.available import Reason
+from signer.ssh.host_coverage import HostCoverageWatch
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.secrets import Absent
 from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
@@ -86,6 +87,33 @@ class WaysInService:
         await self._watch.run()
 
 
+class HostCoverageService:
+    """Implements :class:`~signer.controller.cluster.service.ClusterService` by a watch over host certificates."""
+
+    name = HostCoverageWatch.name
+
+    def __init__(self, watch: HostCoverageWatch) -> None:
+        self._watch = watch
+
+    @property
+    def conditions(self) -> Sequence[PolicyCondition]:
+        """See ClusterService."""
+        return self._watch.conditions
+
+    def gauges(self) -> Sequence[ServiceGauge]:
+        """See ClusterService."""
+        return ()
+
+    def wake(self) -> None:
+        """See ClusterService."""
+        self._watch.wake()
+
+    async def run(self, client: Client) -> None:
+        """See ClusterService. The workload cluster itself is not asked."""
+        del client
+        await self._watch.run()
+
+
 class SSHSwitchedOffConditions:
     """Implements :class:`~signer.controller.status.status_reconciler.ConditionSource` where SSH is switched off: a
     policy that turns it on is told so.
@@ -105,4 +133,10 @@ class SSHSwitchedOffConditions:
         return (PolicyCondition(SSH_AUTHORITIES_AVAILABLE, False, Reason.NOT_ALLOWED.value, message),)
 
 
-__all__ = ["SSHAuthoritiesService", "SSHSwitchedOffConditions", "WaysInService", "tell_of_policy"]
+__all__ = [
+    "HostCoverageService",
+    "SSHAuthoritiesService",
+    "SSHSwitchedOffConditions",
+    "WaysInService",
+    "tell_of_policy",
+]

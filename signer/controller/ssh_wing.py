@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
 from signer.controller.ssh_authorities import (
+    HostCoverageService,
     SSHAuthoritiesService,
     SSHSwitchedOffConditions,
     WaysInService,
@@ -36,6 +37,7 @@ from signer.model.cluster import ClusterKey
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.ssh.available import NotAvailable, SSHAuthorities, SSHAuthoritiesOf
 from signer.ssh.bundle.reconciler import BundleReconciler
+from signer.ssh.host_coverage import HostCoverageWatch
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.recorded import recorded_reports
 from signer.ssh.revocations import PolicyRevocations
@@ -152,8 +154,12 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         changed=context.status_changed.set,
         random=random,
     )
+    coverage = HostCoverageWatch(
+        context.key, caches=context.caches, permission=wing.permission, changed=context.status_changed.set, now=now
+    )
     parts = (
         OptionalPart(SSHAuthoritiesService(reconciler)),
+        OptionalPart(HostCoverageService(coverage)),
         OptionalPart(SSHBundleService(bundle)),
         OptionalPart(WaysInService(watch)),
     )

@@ -301,6 +301,11 @@ TABLE: Final = (
             "node-attestation-controller ssh-sign --master-secret master-secret.json --principal root --validity 10m",
         )
     ),
+    Entry(
+        "docs/ssh-node.md",
+        "node-access-sessions list",
+        RunBy("tests/e2e/test_ssh_sessions.py::test_without_a_revocation_list_nobody_gets_in"),
+    ),
     Entry("docs/ssh.md", "", RunBy("tests/documents/test_ssh.py::test_the_commands_work_with_every_api_server_down")),
     Entry(
         "docs/first-cluster.md",

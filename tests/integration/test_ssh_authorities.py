@@ -19,13 +19,15 @@ from signer.kube.backoff import Backoff
 from signer.kube.errors import NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.offline.main import main
-from signer.ssh import reconciler
+from signer.ssh import host_coverage, reconciler
 from signer.testing.world import WorldCluster
 from tests.documents.grants import granted, requests_of, used
 from tests.documents.markdown import ROOT
 from tests.documents.test_grants import SERVICE_ACCOUNT, as_the_service_account
-from tests.integration.fixtures import Harness, keyed_mac
+from tests.integration.fixtures import Harness, keyed_mac, node_of
+from tests.integration.host_certificates import claim_of, request_with
 from tests.integration.move import Move, copy_controller_key
+from tests.support.openssh import private_key
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
@@ -140,8 +142,8 @@ def test_moved_to_another_management_cluster(harness: Harness, target: Harness, 
     """Both controllers run throughout; the authorities stay what they were, or are not used."""
     cluster = harness.cluster(policy={"ssh": {}})
     harness.run(ssh=ALLOWED)
-    wait_for_reason(cluster, "Available")
-    before = authorities(cluster)
+    wait_until(lambda: "bundleVersion" in status(cluster).get("ssh", {}), "the trust is published")
+    before = status(cluster)["ssh"]
     if same_key:
         copy_controller_key(harness.management, target.management)
     target.run(ssh=ALLOWED)
@@ -153,7 +155,7 @@ def test_moved_to_another_management_cluster(harness: Harness, target: Harness, 
     move.unpause()
     wait_for_reason(move.target, "Available" if same_key else "ForeignAuthority")
     if same_key:
-        assert authorities(move.target) == before
+        wait_until(lambda: status(move.target).get("ssh") == before, "authorities and trust are those of before")
     moved = secret(move.target, "ssh-user")
     assert base64.b64decode(moved["data"]["ssh-publickey"]).decode() == before["userAuthorities"][0]["publicKey"]
 
@@ -178,3 +180,33 @@ def test_it_needs_exactly_the_role(harness: Harness, granted_to_it: bool) -> Non
     reads = {one for one in granted(ROOT / "deploy/rbac/ssh.yaml") if one[1] in ("get", "list")}
     """What ``test_ssh_ways_in.py`` uses."""
     assert granted(ROOT / "deploy/rbac/ssh.yaml") == writes | of_orders | reads
+
+
+def test_nodes_without_a_host_certificate_are_listed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One joined before SSH, one never attested, and one has a certificate."""
+    monkeypatch.setattr(host_coverage, "LOOK_SECONDS", 0.2)
+    cluster = harness.cluster()
+    harness.run(ssh=ALLOWED)
+    harness.join(cluster, "joined-before")
+    first = cluster.add_machine("init", provider_id="test:///init")
+    cluster.set_machine_status(first, {"nodeRef": {"name": "init"}})
+    cluster.add_machine("starting")
+    edit(cluster, {"ssh": {}})
+    wait_for_reason(cluster, "Available")
+
+    def found() -> dict[str, Any]:
+        conditions = status(cluster).get("conditions") or ()
+        return next((one for one in conditions if one["type"] == "SSHHostCertificatesIssued"), {})
+
+    wait_until(lambda: found().get("reason") == "NodesWithout", "the condition lists them")
+    assert "2 of 2 nodes have no host certificate" in found()["message"]
+    assert found()["message"].endswith("until they attest: init, joined-before")
+    for name in ("joined-before", "init"):
+        node = node_of(cluster, name)
+        csr = request_with(node, f"ssh-{name}", claim_of(node, private_key("ed25519", len(name))))
+        cluster.submit_with_token(csr)
+        assert cluster.wait_until_decided(f"ssh-{name}").reason == "Attested"
+    wait_until(lambda: found().get("reason") == "AllNodes", "both have one")
+    assert found()["message"] == "each of 2 nodes has a host certificate"
+    edit(cluster, {"ssh": None})
+    wait_until(lambda: found() == {}, "the condition goes with SSH")

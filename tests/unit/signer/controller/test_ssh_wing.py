@@ -11,7 +11,12 @@ import pytest
 
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPartContext
-from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions, WaysInService
+from signer.controller.ssh_authorities import (
+    HostCoverageService,
+    SSHAuthoritiesService,
+    SSHSwitchedOffConditions,
+    WaysInService,
+)
 from signer.controller.ssh_bundle import SSHBundleService
 from signer.controller.ssh_wing import SSHParts, ssh_of_cluster, ssh_wing
 from signer.controller.telemetry.recorder import Recorder
@@ -57,7 +62,9 @@ def test_the_switch() -> None:
         wing = ssh_wing(Configuration("own", ssh=SSHPermission(frozenset({KEY.namespace}))), recorder)
         assert isinstance(wing, SSHParts)
         on = ssh_of_cluster(wing, context, Random(0))
-        service, bundle, ways = (part.service for part in on.parts)
+        service, coverage, bundle, ways = (part.service for part in on.parts)
+        assert isinstance(coverage, HostCoverageService)
+        assert (coverage.name, coverage.gauges(), coverage.conditions) == ("SSH host certificates", (), ())
         assert isinstance(ways, WaysInService)
         assert isinstance(bundle, SSHBundleService)
         assert (bundle.name, bundle.gauges(), bundle.conditions) == ("SSH trust bundle", (), ())
