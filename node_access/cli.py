@@ -68,7 +68,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    sessions, unusable = Records(RECORDS_FOLDER, FALLBACK_FOLDER).load()
+    try:
+        sessions, unusable = Records(RECORDS_FOLDER, FALLBACK_FOLDER).load()
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}; the records are root's", file=sys.stderr)
+        return 1
     revocations = NodeFiles(options.folder).revocations()
     document = {
         "sessions": [_shown(session) for session in sessions],

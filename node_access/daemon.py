@@ -26,6 +26,9 @@ _CREDENTIALS: Final = struct.Struct("3i")
 _MAXIMUM_CLIENTS: Final = 64
 _CLIENT_SECONDS: Final = 3.0
 _SETTLE_SECONDS: Final = 0.002
+"""Between looks at a login whose process without privileges has just ended."""
+_SETTLING_SECONDS: Final = 2.0
+"""After that, each tick looks."""
 _PART_BYTES: Final = 64 * 1024
 
 
@@ -68,7 +71,8 @@ class Daemon:
         self._selector = selectors.DefaultSelector()
         self._clients: set[int] = set()
         self._watches: dict[Connection, _Watch] = {}
-        self._settling: set[Connection] = set()
+        self._settling: dict[Connection, float] = {}
+        """Until when to look often."""
         self._listener = _listen(path)
         self._selector.register(self._listener, selectors.EVENT_READ, self._listener)
 
@@ -104,7 +108,7 @@ class Daemon:
             return self._read(source)
         if isinstance(source, _Watch):
             self._forget_watch(source)
-            self._settling.add(source.connection)
+            self._look_often(source.connection)
             return False
         self._accept()
         return False
@@ -168,13 +172,13 @@ class Daemon:
         """Be told when sshd's processes without privileges end."""
         for session in self._sessions.undecided():
             connection = session.connection
-            if connection in self._watches or connection in self._settling:
+            if connection in self._watches:
                 continue
             (process,) = session.unprivileged
             try:
                 descriptor = os.pidfd_open(process.pid)
             except ProcessLookupError:
-                self._settling.add(connection)
+                self._look_often(connection)
                 continue
             watch = _Watch(connection, descriptor)
             self._watches[connection] = watch
@@ -185,8 +189,16 @@ class Daemon:
         os.close(watch.descriptor)
         del self._watches[watch.connection]
 
+    def _look_often(self, connection: Connection) -> None:
+        self._settling[connection] = self._clock.monotonic() + _SETTLING_SECONDS
+
     def _settle(self) -> None:
-        self._settling = {connection for connection in self._settling if not self._sessions.settle(connection)}
+        now = self._clock.monotonic()
+        self._settling = {
+            connection: until
+            for connection, until in self._settling.items()
+            if not self._sessions.settle(connection) and now < until
+        }
 
 
 def _listen(path: Path) -> socket.socket:

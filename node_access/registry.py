@@ -129,6 +129,8 @@ class Sessions:
     def tick(self) -> float:
         """Do what is due; returns the seconds until the next time."""
         self._watch_revocations()
+        for session in self.undecided():
+            self.settle(session.connection)
         for session in list(self._sessions.values()):
             if self._machine.exists(session.connection):
                 self._step(session)

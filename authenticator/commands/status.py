@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cryptography import x509
@@ -20,12 +21,14 @@ from authenticator.configuration import Configuration
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
 from authenticator.flow.mismatches import stored_mismatches
+from authenticator.flow.other_ways_in import read_node
 from authenticator.model.answer import printable
 from authenticator.model.attempt import Attempt, Step, times
 from authenticator.model.certificate import is_of_node
 from authenticator.model.chain import issuer_of, name_of
 from authenticator.model.failures import ExitCode, InvalidConfiguration, NoEvidence
 from authenticator.model.mismatch import Mismatch
+from authenticator.model.other_ways_in import other_ways_in
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, clock_behind, next_step
 from authenticator.model.renewal_state import RenewalState
@@ -40,6 +43,8 @@ _GREEN: Final = "32"
 _YELLOW: Final = "33"
 _RED: Final = "31"
 _DAY: Final = 86400
+NODE: Final = Path("/")
+"""Where this node's files are; tests have another."""
 _MAXIMUM_NAME_CHARACTERS: Final = 1024
 """Longer names are truncated, and control characters removed: an API server wrote them, and root reads them."""
 
@@ -100,6 +105,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         asker=configuration.asker,
     )
     ssh = [] if configuration.ssh is None else [SSHStatus.of(configuration.ssh, store, now)]
+    ways_in = other_ways_in(read_node(NODE)) if ssh else ()
     differing = stored_mismatches(configuration, store)
     for mismatch in differing:
         report(str(mismatch))
@@ -108,12 +114,14 @@ def run(options: argparse.Namespace) -> ExitCode:
         document["mismatches"] = [_mismatch_document(mismatch) for mismatch in differing]
         for found in ssh:
             document["ssh"] = found.document()
+            document["otherWaysIn"] = list(ways_in)
         lines = [json.dumps(document, indent=2)]
     else:
         paint = _painter()
         shown = _lines(configuration, problem, store, certificates, attempts, planned, now)
         # Above the next step, which is the last line.
         shown[-1:-1] = [(line.text, _GREEN if line.is_good else _YELLOW) for found in ssh for line in found.lines()]
+        shown[-1:-1] = [(f"other way in {one}", _YELLOW) for one in ways_in]
         shown[-1:-1] = [
             (f"mismatch     {one.property.value}: stored {one.stored}, configured {one.configured}", _RED)
             for one in differing

@@ -71,7 +71,9 @@ class SSHDFiles:
     def lacks_revocation_list(self) -> bool:
         """Whether RevokedKeys is missing or unreadable: sshd then refuses each login."""
         try:
-            parse_revocation_list(read_bounded(self.folder / REVOKED_KEYS_FILE, MAXIMUM_LIST_BYTES))
+            content = read_bounded(self.folder / REVOKED_KEYS_FILE, MAXIMUM_LIST_BYTES)
+            if content:  # an image brings an empty file, which sshd reads as a list of nothing
+                parse_revocation_list(content)
         except (OSError, SSHRefused):
             return True
         return False

@@ -4,7 +4,7 @@ Exit codes: 0 success; 1 failure at run time, or ``audit`` found a fault; 2 wron
 ``preflight`` or ``status`` found something that needs attention; 4 ``run`` lost its Lease. ``explain``: 0 the request
 would be approved or challenged, 4 it would be denied, 5 it waits, 6 it is left alone. ``rotate``: 3 as above, 4 the
 controller rejected the order, 5 the rotation waits for a person, or the controller did not answer, 6 the caller
-declined. ``node-access preflight``: 3 other ways in are open, 5 not all could be read. ``ssh-sign --exec``: that of
+declined. ``node-access preflight``: 3 other ways in are declared, 5 not known. ``ssh-sign --exec``: that of
 ``ssh``. All commands: 74 standard output cannot be written, 130 interrupted, 141 broken pipe.
 """
 
@@ -30,6 +30,7 @@ from signer.cli.status import add_status
 from signer.configuration import InvalidConfiguration
 from signer.controller.auto_approval.preflight import PreflightFailed
 from signer.controller.cluster_api_change import ClusterAPIChanged
+from signer.controller.named_cluster import NoSuchCluster
 from signer.controller.replicas.leadership import LeadershipLost
 from signer.crds import custom_resource_definitions
 from signer.kube.errors import ApiError
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:
         _say(str(error))
         return EXIT_USAGE
-    except (PreflightFailed, ExplainFailed, RotateFailed, NodeAccessFailed) as error:
+    except (PreflightFailed, ExplainFailed, RotateFailed, NodeAccessFailed, NoSuchCluster) as error:
         _say(str(error))
         return EXIT_FAILED
     except LeadershipLost as error:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attestors.wire.ssh.keys import HostKey
 from signer.cli.arguments import WrongUse, add_controller_namespace, add_kubeconfig, cluster_key, namespace
-from signer.cli.output import print_as_json, print_text, print_to_stderr
+from signer.cli.node_access_preflight import add_node_access_preflight
+from signer.cli.output import print_text, print_to_stderr
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.kube.client import Client
 from signer.kube.errors import NotFound
@@ -42,9 +43,7 @@ from signer.ssh.client_files import (
     plain_known_hosts,
     ssh_config,
 )
-from signer.ssh.status import NOT_SEEN, SSH_AUTHORITIES_AVAILABLE
-from signer.ssh.ways_in import WaysIn
-from signer.ssh.ways_reading import read_ways_in
+from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
 from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
 from signer.store.controller_key import SECRET_NAME, MalformedControllerKey, parse_controller_keys
 
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER: Final = "~/.ssh/node-access"
 CONFIG_FILE: Final = "config"
 KNOWN_HOSTS_FILE: Final = "known_hosts"
-EXIT_WAYS_FOUND: Final = 3
-EXIT_NOT_KNOWN: Final = 5
 _MAXIMUM_SHOWN: Final = 20
 Found = TypeVar("Found")
 
@@ -110,15 +107,7 @@ def add_node_access(commands: Commands) -> None:
     _add_common(known)
     _add_plain_keys(known)
     known.set_defaults(command=_known_hosts)
-    ways = actions.add_parser(
-        "preflight",
-        help="list other ways into the nodes of one Cluster: launch keys, users and passwords",
-        description="Changes nothing. Reads bootstrap data and infrastructure objects; images and guest agents are not "
-        "seen from here. Exit code 0: nothing was found; 3: ways are open; 5: not all could be read.",
-    )
-    _add_common(ways)
-    ways.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
-    ways.set_defaults(command=_preflight)
+    add_node_access_preflight(actions)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -186,33 +175,6 @@ def _known_hosts(options: argparse.Namespace) -> int:
     print_text(lines)
     _tell(hosts)
     return 0
-
-
-def _preflight(options: argparse.Namespace) -> int:
-    found = _run(options, _read_ways_in)
-    not_known = tuple(found.not_known)
-    if options.output == "json":
-        print_as_json(
-            {
-                "found": [
-                    {"kind": way.kind, "field": way.where, "what": way.what, "objects": count, "some": found.found[way]}
-                    for way, count in found.counts.items()
-                ],
-                "notKnown": not_known,
-            }
-        )
-    else:
-        lines = [*(f"open: {line}" for line in found.lines), *(f"not known: {why}" for why in not_known)]
-        print_text("".join(f"{line}\n" for line in (*lines, f"{NOT_SEEN}: docs/ssh.md says how to close each")))
-    if found.found:
-        return EXIT_WAYS_FOUND
-    return EXIT_NOT_KNOWN if not_known else 0
-
-
-async def _read_ways_in(management: Client, key: ClusterKey) -> WaysIn:
-    version = await discover_cluster_api(management)
-    await require_cluster(management, version.clusters, key)
-    return await read_ways_in(management, key, await _machines(management, version, key))
 
 
 def _tell(hosts: ClusterHosts) -> None:

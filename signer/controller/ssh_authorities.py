@@ -17,7 +17,7 @@ from signer.ssh.host_coverage import HostCoverageWatch
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.secrets import Absent
 from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
-from signer.ssh.ways_watch import WaysInWatch
+from signer.ssh.ways_in.watch import WaysInWatch
 from signer.store.caches import Caches
 
 

@@ -41,7 +41,7 @@ from signer.ssh.host_coverage import HostCoverageWatch
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.recorded import recorded_reports
 from signer.ssh.revocations import PolicyRevocations
-from signer.ssh.ways_watch import WaysInWatch
+from signer.ssh.ways_in.watch import WaysInWatch
 from signer.store.caches import ALL_PROVIDER_IDS, Caches, Wake
 
 

@@ -8,11 +8,14 @@ versions at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from signer.kube.calls import Get
 from signer.kube.errors import ResourceNotServed
 from signer.kube.resources import Resource
+
+MAXIMUM_VERSIONS: Final = 16
+"""Of one API group, for :func:`served_kinds`; the others are not asked."""
 
 
 async def served_versions(client: Get, group: str) -> frozenset[str]:
@@ -49,6 +52,27 @@ async def first_served(client: Get, *versions: Resource) -> Resource:
         ):
             return resource
     raise ResourceNotServed(f"no version of {versions[0].plural} is served")
+
+
+async def served_kinds(client: Get, group: str) -> Mapping[str, Resource]:
+    """The namespaced resources of an API group by kind, each in the first version that has it: the preferred one first.
+
+    Raises:
+        ResourceNotServed: the group is not served, or not yet.
+        ApiError: the API server cannot be asked.
+    """
+    found = await client.get(f"/apis/{group}")
+    preferred = _texts([found.get("preferredVersion")], "version")
+    versions = [*preferred, *sorted(_texts(found.get("versions"), "version") - preferred, reverse=True)]
+    kinds: dict[str, Resource] = {}
+    for version in versions[:MAXIMUM_VERSIONS]:
+        entries = (await client.get(f"/apis/{group}/{version}")).get("resources")
+        for entry in entries if isinstance(entries, list) else []:
+            if isinstance(entry, Mapping) and entry.get("namespaced") is True:
+                name, kind = str(entry.get("name")), str(entry.get("kind"))
+                if "/" not in name:  # a subresource has its parent's kind
+                    kinds.setdefault(kind, Resource(group, version, name, namespaced=True))
+    return kinds
 
 
 def _texts(entries: Any, key: str) -> frozenset[str]:

@@ -173,6 +173,18 @@ def _with_trust(
     return Offer(authorities, user, host, user_progress, host_progress)
 
 
+def break_glass_replaced(before: Offer, after: Offer) -> bool:
+    """Whether no break-glass key is in both, and there were some in each. They rotate by generation: a node trusts old
+    and new for a while. It is not known after a restart of the controller.
+    """
+    former, present = _break_glass_of(before), _break_glass_of(after)
+    return bool(former) and bool(present) and not former & present
+
+
+def _break_glass_of(offer: Offer) -> set[PublicKey]:
+    return set(offer.authorities.trust.user_authorities) - set(_public_keys(offer.user))
+
+
 def _public_keys(held: HeldAuthority) -> tuple[HostKey, ...]:
     return tuple(one.public_key for one in held.trusted)
 

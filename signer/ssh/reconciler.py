@@ -46,6 +46,7 @@ from signer.ssh.plan import (
     RecordTrust,
     Rotate,
     SealAuthority,
+    break_glass_replaced,
     next_move,
 )
 from signer.ssh.reports import ReportsOf
@@ -73,6 +74,10 @@ IDLE_SECONDS: Final = 600.0
 VERIFIED_SECONDS: Final = 300.0
 """Between passes over the Secrets while the authorities are available."""
 WAITING: Final = Backoff(base_seconds=5.0, maximum_seconds=VERIFIED_SECONDS, jitter=0.2)
+BREAK_GLASS_REPLACED: Final = (
+    "every break-glass key was replaced at once: a node that has not taken the new trust opens to none of the new "
+    "ones. List the former ones, too, until every node has attested with the new trust version"
+)
 ROTATING_SECONDS: Final = 15.0
 """Between passes while a rotation waits for nodes."""
 CHANGED_SECONDS: Final = 0.5
@@ -249,6 +254,8 @@ class SSHReconciler:
                 await self._change(held, change, skips)
                 return 0.0
             case Offer():
+                if isinstance(self._last, Offer) and break_glass_replaced(self._last, move):
+                    self._warn("BreakGlassKeysReplaced", BREAK_GLASS_REPLACED)
                 self._last, self._waits = move, 0
                 self._authorities.offer(self._key, move.authorities)
                 return min(self._pause(one) for one in (move.user_progress, move.host_progress))

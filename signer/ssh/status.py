@@ -21,7 +21,6 @@ from signer.ssh.plan import NoPeriod, Offer, PeriodPassed, WithinPeriod, age
 from signer.ssh.rotation_plan import Progress, Waits, can_go_back
 from signer.ssh.rotation_record import AuthorityRotation, Step
 from signer.ssh.secrets import HeldAuthority, OtherAuthority
-from signer.ssh.ways_in import WaysIn
 
 SSH_AUTHORITIES_AVAILABLE: Final = ConditionType("SSHAuthoritiesAvailable", lambda policy: False)
 """It never counts toward Ready: kubelets get their certificates all the same."""
@@ -31,12 +30,6 @@ SSH_ROTATION_PROGRESSING: Final = ConditionType("SSHAuthorityRotationProgressing
 """There from the first rotation on: False with the step while one waits. It never counts toward Ready."""
 SSH_OPERATION_REJECTED: Final = ConditionType("SSHOperationRejected", lambda policy: False)
 """There from a rejected order on, until another one is accepted. It never counts toward Ready."""
-SSH_OTHER_WAYS_IN_FOUND: Final = ConditionType("SSHOtherWaysInFound", lambda policy: False)
-"""There only while the policy turns SSH on. It never counts toward Ready."""
-OTHER_WAYS_FOUND: Final = "Found"
-OTHER_WAYS_NONE_FOUND: Final = "NoneFound"
-OTHER_WAYS_NOT_KNOWN: Final = "NotKnown"
-NOT_SEEN: Final = "images, guest agents of clouds and a stock sshd are not seen from here"
 AVAILABLE: Final = "Available"
 WITHIN_PERIOD: Final = "WithinPeriod"
 PERIOD_PASSED: Final = "PeriodPassed"
@@ -130,18 +123,6 @@ def lagging(found: Offer) -> tuple[str, ...]:
 def is_under_way(found: Offer) -> bool:
     """Whether a rotation of one of the two is under way."""
     return any(not one.phase.is_over for one in _rotations(found))
-
-
-def condition_of_ways_in(found: WaysIn) -> PolicyCondition:
-    """Whether bootstrap data and infrastructure open other ways in than certificates."""
-    gaps = f"; not known: {'; '.join(found.not_known)}" if found.not_known else ""
-    if found.found:
-        return PolicyCondition(SSH_OTHER_WAYS_IN_FOUND, True, OTHER_WAYS_FOUND, f"{found.message}{gaps}")
-    if found.not_known:
-        message = f"nothing was found in what can be read{gaps}; {NOT_SEEN}"
-        return PolicyCondition(SSH_OTHER_WAYS_IN_FOUND, None, OTHER_WAYS_NOT_KNOWN, message)
-    message = f"bootstrap data and infrastructure of the Machines open none; {NOT_SEEN}"
-    return PolicyCondition(SSH_OTHER_WAYS_IN_FOUND, False, OTHER_WAYS_NONE_FOUND, message)
 
 
 def status_of(found: Offer) -> JsonObject:

@@ -234,6 +234,8 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.serve(metrics_collector.ROTATION_PREPARED, -6 * DAY), set()),
     (lambda scrape: scrape.serve(metrics_collector.ROTATION_LINK, 12 * DAY), {"RotationLinkEnds"}),
     (lambda scrape: scrape.serve(metrics_collector.ROTATION_LINK, 20 * DAY), set()),
+    (lambda scrape: scrape.serve(metrics_collector.SSH_TRUST, 0), {"SSHTrustNotPublished"}),
+    (lambda scrape: scrape.serve(metrics_collector.SSH_TRUST, 1), set()),
     (lambda scrape: scrape.change(oldest_pending_seconds=1000.0), {"RequestsWait"}),
     (let_evidence_run_out, {"EvidenceRunsOut"}),
     (deny, {"Denials"}),

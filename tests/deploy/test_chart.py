@@ -712,7 +712,13 @@ class TestSSH:
         assert set(rules(self.ON)) - set(rules()) == {
             (
                 "ClusterRole /node-attestation-ssh",
-                json.dumps({"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "update"]}),
+                json.dumps({"apiGroups": [group], "resources": [resource], "verbs": verbs}),
+            )
+            for group, resource, verbs in (
+                ("", "secrets", ["create", "update"]),
+                ("attestation.cluster.x-k8s.io", "nodeattestationpolicies", ["patch"]),
+                ("bootstrap.cluster.x-k8s.io", "kubeadmconfigs", ["list"]),
+                ("infrastructure.cluster.x-k8s.io", "*", ["list"]),
             )
         }
         assert set(rules()) <= set(rules(self.ON))

@@ -283,10 +283,13 @@ TABLE: Final = (
         "node-attestation-controller node-access known-hosts",
         RunBy("tests/integration/test_node_access.py::test_known_hosts_alone"),
     ),
-    Entry(
-        "docs/ssh.md",
-        "node-attestation-controller node-access preflight",
-        RunBy("tests/integration/test_node_access.py::test_preflight_names_other_ways_in"),
+    *(
+        Entry(
+            document,
+            "node-attestation-controller node-access preflight",
+            RunBy("tests/integration/test_ssh_ways_in.py::test_the_command"),
+        )
+        for document in ("docs/ssh.md", "docs/ssh-ways-in.md")
     ),
     *(
         Entry("docs/ssh.md", words, RunBy("tests/e2e/test_break_glass_drill.py::test_the_drill"))
@@ -297,6 +300,11 @@ TABLE: Final = (
             "node-attestation-controller ssh-sign --master-secret master-secret.json --principal root --exec -F",
             "node-attestation-controller ssh-sign --master-secret master-secret.json --principal root --validity 10m",
         )
+    ),
+    Entry(
+        "docs/ssh-node.md",
+        "node-access-sessions list",
+        RunBy("tests/e2e/test_ssh_sessions.py::test_without_a_revocation_list_nobody_gets_in"),
     ),
     Entry("docs/ssh.md", "", RunBy("tests/documents/test_ssh.py::test_the_commands_work_with_every_api_server_down")),
     Entry(

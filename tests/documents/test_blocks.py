@@ -216,6 +216,8 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert importlib.util.find_spec(arguments[1]) is not None, block
         case _ if program in RUN_ELSEWHERE:
             assert block.document.name in ("tpm.md", "rotation.md"), block
+        case "node-access-sessions":
+            assert arguments[0] in ("list", "run"), block
         case "ssh" | "scp" | "ssh-keygen" | "tee":
             assert block.document.name == "ssh.md", block
         case "sed":

@@ -28,6 +28,7 @@ from signer.rotation.operations import (
     NAMES,
     OPERATION_ANNOTATION,
     SKIP_GATES_ANNOTATION,
+    SSH_OPERATIONS,
     Gate,
     Operation,
     Order,
@@ -167,7 +168,9 @@ def test_the_commands_are_run_by_the_real_kubectl(make_workload_cluster: MakeWor
             orders.append(order)
             taken = {OPERATION_ANNOTATION: None, SKIP_GATES_ANNOTATION: None}  # as the controller does
             client.patch(NODE_ATTESTATION_POLICIES.object(*POLICY), {"metadata": {"annotations": taken}})
-    assert {one.operation for one in orders} == set(Operation) - {Operation.START_WITHOUT_WORKERS_ROLLOUT}
+    assert {one.operation for one in orders} == set(Operation) - SSH_OPERATIONS - {
+        Operation.START_WITHOUT_WORKERS_ROLLOUT
+    }
     assert any(read_gates(one.skip_gates) for one in orders)
     with pytest.raises(NotFound):
         client.get(SECRETS.object("production-kubeconfig", "default"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from datetime import timedelta
 from typing import Final
@@ -12,13 +13,17 @@ import yaml
 
 from attestors.wire.statement import MAXIMUM_REVOCATION_LIST_BYTES
 from signer.configuration import MasterSecrets, SSHPermission
-from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES, SSH_TRUST
+from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES, SSH_ROTATION_NODES, SSH_TRUST
 from signer.crds import custom_resource_definitions
 from signer.model import ssh_access
+from signer.rotation.operations import SSH_OPERATIONS, Operation
+from signer.rotation.phases import Phase
 from signer.ssh import host_coverage, reconciler, status
 from signer.ssh.available import Reason
 from signer.ssh.bundle import content, publishing
 from signer.ssh.bundle import reconciler as bundle
+from signer.ssh.rotation_plan import LONGEST_CERTIFICATE
+from signer.ssh.rotation_record import Step
 from tests.documents.markdown import ROOT
 
 TEXT: Final = (ROOT / "docs/ssh-authorities.md").read_text(encoding="utf-8")
@@ -44,12 +49,31 @@ def test_each_reason_is_named_and_no_other() -> None:
         bundle.FAILED,
     }
     assert first_column("`SSHAuthoritiesWithinPeriod`") == {status.WITHIN_PERIOD, status.PERIOD_PASSED}
+    steps = {one.value for one in Step}
+    assert first_column("`SSHAuthorityRotationProgressing`") == {*steps, Phase.COMPLETED.value, Phase.ROLLED_BACK.value}
+
+
+def test_each_event_of_a_rotation_is_named() -> None:
+    phases = [Phase.PREPARING, Phase.PREPARED, Phase.COMPLETING, Phase.COMPLETED, Phase.ROLLING_BACK, Phase.ROLLED_BACK]
+    said = set(re.findall(r'_(?:warn|tell)\(\s*(?:"\w+", )?"(\w+)"', inspect.getsource(reconciler)))
+    said -= {"Normal", "Warning"}
+    assert len(said) == 4
+    assert all(f"`{name}`" in TEXT for name in (*said, *(f"SSHAuthority{phase.value}" for phase in phases)))
+
+
+def test_each_order_is_named() -> None:
+    assert all(one.value in TEXT for one in SSH_OPERATIONS if one is not Operation.REVOKE_SSH_HOST)
+    assert f"`node_attestation_{SSH_ROTATION_NODES.name}`" in TEXT
+    assert timedelta(minutes=70) == LONGEST_CERTIFICATE
+    assert "70 minutes" in TEXT
 
 
 @pytest.mark.parametrize("page", ["ssh-authorities", "troubleshooting"])
 def test_each_condition_is_named(page: str) -> None:
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    rotation = (status.SSH_ROTATION_PROGRESSING, status.SSH_OPERATION_REJECTED)
     for kind in (
+        *rotation,
         status.SSH_AUTHORITIES_AVAILABLE,
         status.SSH_AUTHORITIES_WITHIN_PERIOD,
         bundle.SSH_TRUST_PUBLISHED,

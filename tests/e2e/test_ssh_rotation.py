@@ -21,7 +21,7 @@ import pytest
 from attestors.wire.node_access import NodeAccess, Trust
 from attestors.wire.ssh.certificate import SignedCertificate
 from attestors.wire.ssh.key_line import key_line
-from attestors.wire.ssh.keys import HostKey, host_key
+from attestors.wire.ssh.keys import HostKey, PublicKey, host_key
 from attestors.wire.ssh.principals import HostName, LoginOnNode
 from attestors.wire.ssh.signatures import public_key_of
 from authenticator.flow.sshd_files import SSHDFiles
@@ -99,7 +99,7 @@ class Node:
         access = NodeAccess((host_certificate(found.host, self.host_key),), found.trust)
         state = SSHState(version, digest)
         accepted = accept_access(access, host_keys=(self.host_key,), node_name=NODE, state=state, now=int(time.time()))
-        keys = {self.host_key: Path("host")}
+        keys: dict[PublicKey, Path] = {self.host_key: Path("host")}
         self.files.install(accepted, keys, node_name=NODE, is_first=self.trust is None, now=int(time.time()))
         self.trust = found.trust
         process.world.reports = Reports((report,))

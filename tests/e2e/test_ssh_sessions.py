@@ -33,17 +33,22 @@ pytestmark = pytest.mark.slow
 
 ROOT: Final = PlainPrincipal("root")
 ROOT_HERE: Final = LoginOnNode("root", NODE)
-END_SECONDS: Final = 4.0
-"""Two seconds that the design allows, and two for a machine that is busy with other tests."""
+END_SECONDS: Final = 10.0
+"""It takes less than two seconds. The rest is for a machine that is busy with other tests."""
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AccessNode]:
+@pytest.fixture(scope="module", params=["installed", "OPENSSH_10"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AccessNode]:
+    """With the distribution's OpenSSH; and with a build of 10.x at the prefix that ``OPENSSH_10`` names."""
+    named = os.environ.get("OPENSSH_10", "")
+    if request.param == "OPENSSH_10" and not named:
+        pytest.skip("OPENSSH_10 names no build of OpenSSH 10")
     folder = tmp_path_factory.mktemp("node-access")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)  # sshd's principals command runs as another user
     try:
-        started = AccessNode(folder / "root")
+        openssh = Path(named) if request.param == "OPENSSH_10" else None
+        started = AccessNode(folder / "root", openssh=openssh)
     except MissingPart as missing:
         skip_or_fail(missing)
     with started:
@@ -113,7 +118,7 @@ def revoke(node: AccessNode, certificate: SignedCertificate, name: str = "revoke
 
 
 def test_a_session_ends_with_its_certificate(node: AccessNode) -> None:
-    certificate = node.certificate(seconds=5)
+    certificate = node.certificate(seconds=8)
     with client(node, certificate, NODE, "sleep 1001") as session:
         session.logged_in()
         session.ended(certificate.certificate.valid_before)
@@ -192,7 +197,7 @@ def every_kind(node: AccessNode, valid_before: int) -> Iterator[list[Client]]:
 @pytest.mark.parametrize("reason", ["Revoked", "Expired"])
 def test_every_kind_of_session_ends(node: AccessNode, reason: str) -> None:
     """At once, and nothing is left of it."""
-    end = int(time.time()) + (3600 if reason == "Revoked" else 12)
+    end = int(time.time()) + (3600 if reason == "Revoked" else 18)
     with every_kind(node, end) as sessions:
         since = float(end)
         if reason == "Revoked":
@@ -264,7 +269,7 @@ def test_break_glass_without_the_daemon(node: AccessNode, how: str) -> None:
         other = node.certificate(ROOT, by=node.break_glass)
         revoke(node, other, "revoked_keys_offline")
         refused(node, other, "root")
-    certificate = node.certificate(ROOT, by=node.break_glass, seconds=14)
+    certificate = node.certificate(ROOT, by=node.break_glass, seconds=16)
     with client(node, certificate, NODE, "sleep 1070", login="root") as session:
         wait_until(lambda: len(node.processes("^sleep 1070")) == 1, "the session", timeout=12)
         node.machine.run(f"systemctl kill -s CONT {PROGRAM}; systemctl start {PROGRAM}")
@@ -274,7 +279,7 @@ def test_break_glass_without_the_daemon(node: AccessNode, how: str) -> None:
 
 def test_without_a_revocation_list_nobody_gets_in(node: AccessNode) -> None:
     """Test 24: sshd refuses, the daemon says so, and a session that runs goes on to its end."""
-    certificate = node.certificate(seconds=9)
+    certificate = node.certificate(seconds=12)
     with client(node, certificate, NODE, "sleep 1071") as session:
         session.logged_in()
         node.file("revoked_keys").unlink()
@@ -296,10 +301,10 @@ def test_an_offline_list_that_nobody_can_read_lets_nobody_in(node: AccessNode) -
 
 def test_a_renewed_certificate_prolongs_the_session(node: AccessNode) -> None:
     """Test 57: one of the same key id, by a login that succeeds."""
-    first = node.certificate(seconds=8)
+    first = node.certificate(seconds=12)
     with client(node, first, NODE, "sleep 1080") as session:
         session.logged_in()
-        renewed = node.certificate(seconds=10)
+        renewed = node.certificate(seconds=14)
         assert node.log_in(renewed, "sleep 0.3").returncode == 0
         wait_until(lambda: session.deadline() == renewed.certificate.valid_before, "the new end")
         session.ended(renewed.certificate.valid_before)
@@ -376,7 +381,7 @@ def test_a_flood_of_connections(node: AccessNode) -> None:
 @pytest.mark.parametrize("number", ["TERM", "KILL"])
 def test_a_restarted_daemon_keeps_deadlines(node: AccessNode, number: str) -> None:
     """Test 62."""
-    certificates = node.certificate(seconds=9), node.certificate(key_id="grant/another")
+    certificates = node.certificate(seconds=12), node.certificate(key_id="grant/another")
     with (
         client(node, certificates[0], NODE, "sleep 1090") as expiring,
         client(node, certificates[1], NODE, "sleep 1091") as revoked,
@@ -458,27 +463,32 @@ def configuration(node: AccessNode) -> dict[str, str]:
     return found
 
 
+LEFT_OUT: Final = frozenset({"gssapiauthentication", "kerberosauthentication", "usepam"})
+"""A build may be without these, and says so."""
+
+
+def read_by_sshd(node: AccessNode, mode: str) -> list[str]:
+    """What sshd says about the configuration, but for options that its build is without."""
+    node.machine.run(f"{node.sshd} {mode} -f /etc/ssh/node-access-sshd.conf")
+    lines = node.machine.output().splitlines()
+    unsupported = [line for line in lines if "Unsupported option" in line]
+    assert {line.split()[-1].lower() for line in unsupported} <= LEFT_OUT
+    return [line for line in lines if line not in unsupported]
+
+
 def test_sshd_reads_every_line_of_the_configuration(node: AccessNode) -> None:
     written = configuration(node)
-    node.machine.run("/usr/sbin/sshd -t -f /etc/ssh/node-access-sshd.conf")
-    assert node.machine.output() == ""
-    node.machine.run("/usr/sbin/sshd -T -f /etc/ssh/node-access-sshd.conf")
-    lines = [line.split(" ", 1) for line in node.machine.output().splitlines()]
-    effective = dict(lines)
+    assert read_by_sshd(node, "-t") == []
+    lines = [line.split(" ", 1) for line in read_by_sshd(node, "-T")]
+    effective = {keyword.lower(): value for keyword, value in lines}
     forms = {"permitrootlogin": "without-password", "rekeylimit": "1073741824 3600", "fingerprinthash": "SHA256"}
     for keyword, value in written.items():
         if keyword in effective:
-            assert effective[keyword] == forms.get(keyword, value), keyword
+            assert effective[keyword] in (value, forms.get(keyword)), keyword
     assert effective.keys() - written.keys() <= NOT_SWITCHES, "write every switch out"
     assert effective.get("gssapikeyexchange", "no") == "no"
-
-
-def test_what_sshd_does_not_list_is_what_it_does_not_need_to(node: AccessNode) -> None:
-    """`sshd -T` leaves out what is not set, or is off in its build."""
-    written = configuration(node)
-    node.machine.run("/usr/sbin/sshd -T -f /etc/ssh/node-access-sshd.conf")
-    listed = {line.split(" ", 1)[0] for line in node.machine.output().splitlines()}
-    assert written.keys() - listed <= {"hostcertificate", "subsystem"}
+    # What is not listed is not set there, or left out of the build.
+    assert written.keys() - effective.keys() <= {"authorizedkeysfile", "hostcertificate", "subsystem", *LEFT_OUT}
 
 
 def test_no_password_and_no_key_without_a_certificate(node: AccessNode) -> None:
@@ -490,3 +500,15 @@ def test_no_password_and_no_key_without_a_certificate(node: AccessNode) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 255
     assert "Authentications that can continue: publickey\n" in done.stderr.replace("\r", "")
+
+
+def test_an_account_that_is_locked_is_closed(node: AccessNode) -> None:
+    """`passwd -l` closes this sshd, too; an account without a password is open to certificates."""
+    shadow = node.root / "etc/shadow"
+    before = shadow.read_text()
+    shadow.write_text(before.replace(f"{USER}:*:", f"{USER}:!*:"))
+    try:
+        refused(node, node.certificate())
+    finally:
+        shadow.write_text(before)
+    assert node.log_in(node.certificate(), "echo in").stdout == "in\n"

@@ -42,6 +42,7 @@ from authenticator.model.trust_state import Change, FormerFile, Rejection, Trust
 from signer.authority.ssh.authorities import UserAuthority
 from signer.model.auto_approval import parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
+from signer.model.host_keys import AttestedHostKey, AttestedHostKeys
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.saved_bindings import Lineage, saved_data, saved_name
@@ -246,6 +247,21 @@ def _of_objects() -> Iterator[Seed]:
     spec = {**record_spec(record), "seal": "v2.0.0"}
     yield "record", "lines", _json({"metadata": named, "spec": spec})
     unknown = builders.record(journal=(builders.journal_entry(kind="of-a-later-version"),))
+    ssh = AttestedHostKeys(
+        trust_version=7,
+        attested=unknown.first_attestation,
+        host_keys=(AttestedHostKey(key_line(public_key_of(private_key("ed25519"))), 4711),),
+        principals=("node-1", "192.0.2.1"),
+        not_before=unknown.first_attestation,
+        not_after=unknown.last_not_after,
+        authority="SHA256:abc",
+        nonce_key="0123456789abcdef",
+    )
+    yield (
+        "record",
+        "ssh",
+        _json({"metadata": named, "spec": {**record_spec(replace(unknown, ssh=ssh)), "seal": "v2.0.0"}}),
+    )
     yield "record", "unknown-kind", _json({"metadata": named, "spec": {**record_spec(unknown), "seal": "v2.0.0"}})
     pair = Pair(record.machine, record.identity)
     for side in ReservationSide:

@@ -45,6 +45,7 @@ from tests.integration.host_certificates import (
     wait_for_authorities,
 )
 from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.node_access import signed
 from tests.support.node_program import NodeProgram
 from tests.support.openssh import private_key, write_private_key
 from tests.support.processes import wait_until
@@ -118,12 +119,12 @@ def test_a_node_gets_a_certificate_for_its_host_key(harness: Harness) -> None:
     assert isinstance(access, NodeAccess)
     names = ["worker-1", f"worker-1.{cluster.name}.default", "worker-1.internal.example", "192.0.2.17"]
     first, second = access.host_certificates
-    for signed, key in ((first, KEY), (second, private_key("nistp384"))):
-        signed.verify()
-        assert signed.certificate.public_key == public_key_of(key)
-        assert signed.certificate.authority in access.trust.host_authorities
-        assert [str(one) for one in signed.certificate.principals] == names
-        assert signed.certificate.key_id == f"host/default/{cluster.name}/worker-1"
+    for made, key in ((first, KEY), (second, private_key("nistp384"))):
+        made.verify()
+        assert made.certificate.public_key == public_key_of(key)
+        assert made.certificate.authority in access.trust.host_authorities
+        assert [str(one) for one in made.certificate.principals] == names
+        assert made.certificate.key_id == f"host/default/{cluster.name}/worker-1"
     kept = record(harness, cluster, "worker-1")["ssh"]
     assert kept["trustVersion"] == 5
     assert [one["publicKey"] for one in kept["hostKeys"]] == [
@@ -212,6 +213,12 @@ def test_a_renewal_renews_them(harness: Harness) -> None:
 
 TAMPERED: Final[dict[str, Callable[[DecisionLine, DecisionLine], DecisionLine]]] = {
     "another node's certificate": lambda line, other: said(line, host_certificates=other.decision.host_certificates),
+    "a certificate by another key": lambda line, _: said(
+        line,
+        host_certificates=tuple(
+            signed(parse_certificate_line(one).certificate, THIEF).line for one in line.decision.host_certificates
+        ),
+    ),
     "no certificate": lambda line, _: said(line, host_certificates=()),
     "a certificate twice": lambda line, _: said(line, host_certificates=line.decision.host_certificates * 2),
     "no certificate, and a reason": lambda line, _: said(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 import subprocess
 import time
@@ -26,7 +25,6 @@ from signer.configuration import SSHPermission
 from signer.kube.backoff import Backoff
 from signer.kube.resources import (
     ATTESTED_NODES,
-    KUBEADM_CONFIGS_V1BETA2,
     MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
     SECRETS,
@@ -37,7 +35,6 @@ from tests.integration.explaining import READ_ONLY
 from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.integration.host_certificates import claim_of, published, request_with, wait_for_authorities
 from tests.support.binaries import MissingPart, skip_or_fail
-from tests.support.infra_cluster import add_infra_cluster
 from tests.support.openssh import private_key, write_private_key
 from tests.support.processes import wait_until
 from tests.support.ssh_server import HOST, NODE, SSHServer, run_ssh
@@ -287,26 +284,3 @@ def test_a_cluster_without_ssh(harness: Harness, run: Run, tmp_path: Path) -> No
 )
 def test_wrong_use(run: Run, arguments: tuple[str, str]) -> None:
     assert run("config", "production", *arguments)[0] == 2
-
-
-def test_preflight_names_other_ways_in(harness: Harness, run: Run, tmp_path: Path) -> None:
-    cluster = harness.cluster("production")
-    machine = cluster.add_machine("m1", provider_id="test:///m1")
-    config = cluster.add_kubeadm_config("m1", "abcdef.0123456789abcdef", machine)["metadata"]["name"]
-    path = KUBEADM_CONFIGS_V1BETA2.object(config, cluster.namespace)
-    cluster.management.client.patch(path, {"spec": {"preKubeadmCommands": ["echo root:x | chpasswd"]}})
-    code, out, _ = run("preflight", "production", "--output", "json")
-    assert (code, json.loads(out)["found"]) == (5, [])
-    assert "KubeadmConfigs may not be listed" in out
-    harness.api.apply_yaml(READ_ONLY.replace("reader", READER))
-    code, out, _ = run("preflight", "production")
-    assert code == 3
-    assert "open: KubeadmConfig spec.preKubeadmCommands: a command adds keys or passwords (m1)" in out
-    assert "not known: the definition of Test does not exist" in out
-    code, out, _ = run("preflight", "production", "--output", "json")
-    [found] = json.loads(out)["found"]
-    assert (code, found["field"], found["objects"], found["some"]) == (3, "spec.preKubeadmCommands", 1, ["m1"])
-    add_infra_cluster(cluster)
-    cluster.management.client.patch(path, {"spec": {"preKubeadmCommands": None}})
-    assert run("preflight", "production")[0] == 5
-    assert "does not exist" in run("preflight", "none")[2]

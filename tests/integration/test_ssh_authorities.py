@@ -17,9 +17,9 @@ from attestors.wire.ssh.signatures import public_key_of
 from signer.configuration import SSHPermission
 from signer.kube.backoff import Backoff
 from signer.kube.errors import NotFound
-from signer.kube.resources import KUBEADM_CONFIGS_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.offline.main import main
-from signer.ssh import host_coverage, reconciler, ways_watch
+from signer.ssh import host_coverage, reconciler
 from signer.testing.world import WorldCluster
 from tests.documents.grants import granted, requests_of, used
 from tests.documents.markdown import ROOT
@@ -27,7 +27,6 @@ from tests.documents.test_grants import SERVICE_ACCOUNT, as_the_service_account
 from tests.integration.fixtures import Harness, keyed_mac, node_of
 from tests.integration.host_certificates import claim_of, request_with
 from tests.integration.move import Move, copy_controller_key
-from tests.support.infra_cluster import INFRASTRUCTURE, add_infra_cluster, add_infra_machine
 from tests.support.openssh import private_key
 from tests.support.processes import wait_until
 
@@ -56,6 +55,11 @@ def status(cluster: WorldCluster) -> dict[str, Any]:
     return cluster.management.client.get(path).get("status") or {}
 
 
+def authorities(cluster: WorldCluster) -> dict[str, Any]:
+    """What the status shows of them; the bundle's version comes and goes with its own service."""
+    return {key: value for key, value in status(cluster)["ssh"].items() if key != "bundleVersion"}
+
+
 def condition(cluster: WorldCluster) -> dict[str, Any]:
     """The condition; empty without it."""
     return next((one for one in status(cluster).get("conditions") or () if one["type"] == AVAILABLE), {})
@@ -75,7 +79,7 @@ def test_from_the_choice_to_its_end(harness: Harness, tmp_path: Path, capsys: py
     cluster = harness.cluster(policy={"ssh": {"rotationPeriod": "24h"}})
     controller = harness.run(ssh=ALLOWED)
     message = wait_for_reason(cluster, "Available")
-    shown = status(cluster)["ssh"]
+    shown = authorities(cluster)
     [user], [host] = shown["userAuthorities"], shown["hostAuthorities"]
     assert user["fingerprint"] in message
     assert host["fingerprint"] in message
@@ -104,7 +108,7 @@ def test_from_the_choice_to_its_end(harness: Harness, tmp_path: Path, capsys: py
     assert ready["reason"] == "Ready", "it does not count"
     cluster.management.client.patch(path, {"data": before["data"]})
     wait_for_reason(cluster, "Available")
-    assert status(cluster)["ssh"] == shown
+    assert authorities(cluster) == shown
 
     edit(cluster, {"ssh": None})
     assert "controller keeps" in wait_for_reason(cluster, "NotChosen")
@@ -172,55 +176,10 @@ def test_it_needs_exactly_the_role(harness: Harness, granted_to_it: bool) -> Non
     wait_for_reason(cluster, "Available")
     used_by_it = used(requests_of(api, SERVICE_ACCOUNT))
     writes = {one for one in used_by_it if one[2] == "secrets" and one[1] != "get"}
-    of_ways_in = {
-        ("bootstrap.cluster.x-k8s.io", "list", "kubeadmconfigs"),
-        ("infrastructure.cluster.x-k8s.io", "list", "*"),
-    }
     of_orders = {("attestation.cluster.x-k8s.io", "patch", "nodeattestationpolicies")}
-    assert granted(ROOT / "deploy/rbac/ssh.yaml") == writes | of_ways_in | of_orders
-
-
-def other_ways_in(cluster: WorldCluster) -> dict[str, Any]:
-    """Condition SSHOtherWaysInFound; empty without it."""
-    found = status(cluster).get("conditions") or ()
-    return next((one for one in found if one["type"] == "SSHOtherWaysInFound"), {})
-
-
-@pytest.mark.parametrize("granted_to_it", [True, False], ids=["with the role", "without it"])
-def test_other_ways_in(harness: Harness, granted_to_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The controller as its service account: what its roles let it read is in the condition, and so is what they do
-    not.
-    """
-    monkeypatch.setattr(ways_watch, "LOOK_SECONDS", Backoff(base_seconds=0.3, maximum_seconds=0.3, jitter=0.0))
-    api = harness.api
-    for file in ["management.yaml", *(["ssh.yaml"] if granted_to_it else [])]:
-        api.apply_yaml((ROOT / "deploy/rbac" / file).read_text(encoding="utf-8"))
-    cluster = harness.cluster(policy={"ssh": {}})
-    add_infra_cluster(cluster)
-    machine = cluster.add_machine("m1", provider_id="test:///m1")
-    add_infra_machine(cluster, machine)
-    path = INFRASTRUCTURE.object("m1-infra", cluster.namespace)
-    label = {"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": cluster.name}}}
-    cluster.management.client.patch(path, {**label, "spec": {"sshKeyName": "ops"}})
-    config = cluster.add_kubeadm_config("m1", "abcdef.0123456789abcdef", machine)["metadata"]["name"]
-    users = [{"name": "capi", "sshAuthorizedKeys": ["ssh-ed25519 AAAA"]}]
-    config_path = KUBEADM_CONFIGS_V1BETA2.object(config, cluster.namespace)
-    cluster.management.client.patch(config_path, {"spec": {"users": users}})
-    harness.start(ssh=ALLOWED, attestors=keyed_mac(), connection=as_the_service_account(api))
-    if not granted_to_it:
-        wait_until(lambda: "Tests may not be listed" in other_ways_in(cluster).get("message", ""), "it says so")
-        return
-    wait_until(lambda: "Test spec.sshKeyName" in other_ways_in(cluster).get("message", ""), "the launch key is named")
-    message = other_ways_in(cluster)["message"]
-    assert "KubeadmConfig spec.users[].sshAuthorizedKeys: user capi has keys (m1)" in message
-    assert "Test spec.sshKeyName: a launch key ops (m1-infra)" in message
-    assert "of kind Test, only fields whose names speak of SSH keys are read" in message
-    assert "AAAA" not in message
-    cluster.management.client.patch(path, {"spec": {"sshKeyName": ""}})
-    cluster.management.client.patch(config_path, {"spec": {"users": None}})
-    wait_until(lambda: other_ways_in(cluster).get("reason") == "NotKnown", "none is found")
-    edit(cluster, {"ssh": None})
-    wait_until(lambda: other_ways_in(cluster) == {}, "the condition goes with SSH")
+    reads = {one for one in granted(ROOT / "deploy/rbac/ssh.yaml") if one[1] in ("get", "list")}
+    """What ``test_ssh_ways_in.py`` uses."""
+    assert granted(ROOT / "deploy/rbac/ssh.yaml") == writes | of_orders | reads
 
 
 def test_nodes_without_a_host_certificate_are_listed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

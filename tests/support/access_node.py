@@ -25,7 +25,7 @@ from attestors.wire.ssh.options import Extension
 from attestors.wire.ssh.principals import HostName, LoginOnNode, UserPrincipal
 from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
 from tests.deploy.embedded import ROOT
-from tests.deploy.machine import make_image
+from tests.deploy.machine import bind, make_image
 from tests.deploy.running_machine import (
     HOST_FILES,
     INTERPRETER,
@@ -75,13 +75,19 @@ _PYTHON: Final = "/usr/bin/python3"
 class AccessNode(ClosedAtTheEnd):
     """The node, switched on."""
 
-    def __init__(self, root: Path) -> None:
-        """Start it in a folder that does not exist yet. Raises ``MissingPart``."""
+    def __init__(self, root: Path, *, openssh: Path | None = None) -> None:
+        """Start it in a folder that does not exist yet. ``openssh`` is the prefix of another build.
+
+        Raises ``MissingPart``.
+        """
         if os.geteuid() != 0:
             raise MissingPart("a node with sshd needs root")
         if not os.access(_PYTHON, os.X_OK):
             raise MissingPart(f"the principals command needs {_PYTHON}")
-        self._sshd = find_sshd()
+        self._sshd = openssh / "sbin/sshd" if openssh else find_sshd()
+        self._openssh = openssh
+        self.sshd = str(self._sshd if openssh else "/usr/sbin/sshd")
+        """Its path in the machine."""
         find_openssh("ssh")
         self.port = free_port()
         self.root = root
@@ -262,6 +268,9 @@ class AccessNode(ClosedAtTheEnd):
         paths = " ".join(sorted({str(ROOT), sys.prefix, sys.base_prefix}))
         self._drop_in(f"{PROGRAM}.service", INTERPRETER.format(paths=paths))
         self._drop_in("node-access-ssh.socket", f"[Socket]\nListenStream=\nListenStream={HOST}:{self.port}\n")
+        if self._openssh is not None:
+            command = f"ExecStart=-{self.sshd} -i -f /etc/ssh/node-access-sshd.conf"
+            self._drop_in("node-access-ssh@.service", f"[Service]\nExecStart=\n{command}\n")
         (self.root / "programs" / PROGRAM).symlink_to(Path(sys.prefix) / "bin" / PROGRAM)
         (self.root / "etc/systemd/system.conf").write_text(MANAGER, encoding="utf-8")
         for file in HOST_FILES:
@@ -289,3 +298,5 @@ class AccessNode(ClosedAtTheEnd):
         quoted = shlex.quote(str(self.root))
         yield f"mount -t overlay overlay -o lowerdir={':'.join(map(str, [*layers, '/usr']))} {quoted}/usr"
         yield f"mount --bind {quoted}/programs {quoted}/usr/local/bin"
+        if self._openssh is not None:
+            yield bind(self._openssh, self.root)

@@ -12,6 +12,7 @@ import pytest
 from attestors.wire.names import Purpose
 from attestors.wire.ssh.certificate import FOREVER
 from attestors.wire.ssh.signatures import public_key_of
+from authenticator.commands import status
 from authenticator.flow.sshd_files import REVOKED_KEYS_FILE, SSHDFiles
 from authenticator.model.failures import ExitCode
 from authenticator.model.node_access import AcceptedAccess
@@ -134,3 +135,33 @@ def test_a_damaged_state(node: Node, files: SSHDFiles) -> None:
     (node.store.folder / SSH_FILE).write_text("{}")
     assert lines(node)[1] == f"{node.store.folder / SSH_FILE}: damaged; restore it, or let the Machine be replaced"
     assert document(node)["problem"]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of a node with a launch key."""
+    root = tmp_path / "machine"
+    for path, text in (("proc/net/tcp", ""), ("etc/passwd", "root:x:0:0:root:/root:/bin/bash\n")):
+        (root / path).parent.mkdir(parents=True)
+        (root / path).write_text(text, encoding="utf-8")
+    (root / "root/.ssh").mkdir(parents=True)
+    (root / "root/.ssh/authorized_keys").write_text("ssh-ed25519 A\n", encoding="utf-8")
+    monkeypatch.setattr(status, "NODE", root)
+    return root
+
+
+def test_other_ways_in(node: Node, files: SSHDFiles, machine: Path) -> None:
+    said = "/root/.ssh/authorized_keys has 1 key, for an sshd that takes keys"
+    code, output, _ = node.run("status")
+    assert code == ExitCode.DONE, "it is shown, and nothing follows from it"
+    assert [line for line in output.splitlines() if "way in" in line] == [f"other way in {said}"]
+    code, output, _ = node.run("status", "--output", "json")
+    assert (code, json.loads(output)["otherWaysIn"]) == (ExitCode.DONE, [said])
+    (machine / "root/.ssh/authorized_keys").unlink()
+    code, output, _ = node.run("status")
+    assert "way in" not in output
+
+
+def test_a_node_without_ssh_is_not_looked_at(node: Node, machine: Path) -> None:
+    assert "way in" not in node.run("status")[1]
+    assert "otherWaysIn" not in json.loads(node.run("status", "--output", "json")[1])

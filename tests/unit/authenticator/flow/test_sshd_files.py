@@ -88,6 +88,12 @@ def test_a_revocation_list_that_is_there_stays(files: SSHDFiles) -> None:
     assert files.lacks_revocation_list()
 
 
+def test_an_empty_revocation_list_of_an_image_is_one(files: SSHDFiles) -> None:
+    files.folder.mkdir(mode=0o755)
+    (files.folder / REVOKED_KEYS_FILE).touch()
+    assert not files.lacks_revocation_list()
+
+
 def test_files_that_are_the_same_are_not_written_again(files: SSHDFiles) -> None:
     install(files)
     before = {path.name: path.stat().st_ino for path in files.folder.iterdir()}

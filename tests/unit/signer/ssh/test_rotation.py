@@ -538,6 +538,41 @@ def test_gardeners_name() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("changes", "warned"),
+    [
+        ([[0], [1]], True),
+        ([[0], [0, 1], [1]], False),
+        ([[0, 1], [1, 2]], False),
+        ([[0], []], False),
+        ([[], [0]], False),
+    ],
+)
+def test_break_glass_keys_rotate_by_generation(changes: list[list[int]], warned: bool) -> None:
+    """The policy lists the old and the new one for a while; where it does not, an Event says so."""
+
+    async def scenario() -> None:
+        keys = [new_line() for _ in range(3)]
+        world = World(ssh={})
+        process = await Process.started(world)
+        for listed in changes:
+            world.choose({"breakGlass": {"publicKeys": [{"key": keys[number]} for number in listed]}})
+            await process.until_it_waits()
+        assert ("BreakGlassKeysReplaced" in [reason for _, reason, _ in process.told]) is warned
+
+    run(scenario())
+
+
+def test_a_rotation_replaces_no_break_glass_key() -> None:
+    async def scenario() -> None:
+        world, process, _ = await prepared("a")
+        order(world, "revoke-ssh-user-ca")
+        await process.until_it_waits()
+        assert "BreakGlassKeysReplaced" not in [reason for _, reason, _ in process.told]
+
+    run(scenario())
+
+
 # Moves and backups
 
 
