@@ -226,7 +226,6 @@ class Sessions:
     def _adopt(self, monitor: ProcessIdentity, message: bytes) -> None:
         """Register a login that the principals command let in by itself. It prolongs nothing."""
         try:
-            self._machine.processes.require(monitor)
             connection = self._machine.connection_of(monitor)
             if connection not in self._sessions:
                 self._register(connection, (), message)

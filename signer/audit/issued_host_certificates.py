@@ -25,7 +25,6 @@ from signer.rules.host_certificates import (
     key_id_of,
     planned_host_keys,
     proven_host_keys,
-    require_certifiable,
 )
 from signer.rules.machine import MachineFacts
 
@@ -98,7 +97,6 @@ def _planned_for(
     names, logged = stage.names, line.decision.host_keys
     if not isinstance(names, HostNameFacts):
         raise Inconsistent("the host keys are proven, and the names were not looked at")
-    require_certifiable(proven, facts, stage.holders, authority)
     serials = () if isinstance(logged, NoHostKeys) else tuple(one.serial_number for one in logged.host_keys)
     if len(serials) != len(proven.keys):
         serials = tuple(0 for _ in proven.keys)

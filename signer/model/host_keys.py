@@ -122,14 +122,12 @@ def host_keys_object(host_keys: AttestedHostKeys) -> dict[str, Any]:
     }
 
 
-def parse_host_keys(value: Any) -> AttestedHostKeys | NoHostKeys:
-    """Read ``spec.ssh``; None is :data:`NO_HOST_KEYS`.
+def parse_host_keys(value: Any) -> AttestedHostKeys:
+    """Read ``spec.ssh``.
 
     Raises:
         KeyError, TypeError, ValueError: a field is missing or malformed.
     """
-    if value is None:
-        return NO_HOST_KEYS
     if not isinstance(value, Mapping):
         raise TypeError("ssh is no object")
     version = value["trustVersion"]

@@ -21,7 +21,7 @@ import msgspec
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time, required_text, required_time
-from signer.model.host_keys import AttestedHostKeys, host_keys_object, parse_host_keys
+from signer.model.host_keys import NO_HOST_KEYS, AttestedHostKeys, host_keys_object, parse_host_keys
 from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey, check_kind
 
 _SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
@@ -266,7 +266,7 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
             journal=journal,
             builtin_approvals=builtin_approvals,
             dropped_not_after=required_time(spec, "droppedNotAfter"),
-            ssh=parse_host_keys(spec.get("ssh")),
+            ssh=parse_host_keys(spec["ssh"]) if "ssh" in spec else NO_HOST_KEYS,
             seal=required_text(spec, "seal"),
             resource_version=required_text(metadata, "resourceVersion"),
             uid=required_text(metadata, "uid"),

@@ -249,6 +249,26 @@ TABLE: Final = (
         RunBy("tests/integration/test_status.py::test_a_healthy_fleet"),
     ),
     Entry(
+        "docs/ssh-authorities.md",
+        "node-attestation-controller rotate default/production ssh start",
+        RunBy("tests/integration/test_ssh_rotation.py::test_nodes_advance_it_by_their_attested_requests"),
+    ),
+    Entry(
+        "docs/ssh-authorities.md",
+        "node-attestation-controller rotate default/production ssh status",
+        RunBy("tests/integration/test_ssh_rotation.py::test_nodes_advance_it_by_their_attested_requests"),
+    ),
+    Entry(
+        "docs/ssh-authorities.md",
+        "node-attestation-controller rotate default/production ssh complete",
+        RunBy("tests/integration/test_ssh_rotation.py::test_nodes_advance_it_by_their_attested_requests"),
+    ),
+    Entry(
+        "docs/ssh-authorities.md",
+        "node-attestation-controller rotate default/production ssh revoke-user",
+        RunBy("tests/integration/test_ssh_rotation.py::test_beside_the_rotation_of_cas"),
+    ),
+    Entry(
         "docs/rotation.md",
         "node-attestation-controller rotate default/production preflight",
         RunBy("tests/integration/test_rotate.py::test_preflight_of_a_cluster_that_is_ready"),

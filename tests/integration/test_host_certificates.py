@@ -275,16 +275,22 @@ def held_by(line: DecisionLine) -> AttestedNode:
 def test_no_changed_line_is_verified(harness: Harness) -> None:
     """``audit verify``: each host certificate follows from the line, and is signed by the authority that it names."""
     cluster = on(harness)
-    asks(cluster, "worker-1")
-    other = added(cluster, "worker-2")
+    node, other = added(cluster, "worker-1"), added(cluster, "worker-2")
+    posts(cluster, node, claim_of(node, KEY), "worker-1")
     posts(cluster, other, claim_of(other, THIEF), "worker-2")
     audit, options, attestors = harness.audited[0]
-    line, second = audit.lines
+    posts(cluster, node, claim_of(node, KEY), "copy")
+    line, second, repeated = audit.lines
     changed = [tamper(line, second) for tamper in TAMPERED.values()]
+    changed += [
+        said(repeated, host_keys=second.decision.host_keys),
+        said(repeated, host_certificates=second.decision.host_certificates),
+    ]
     settings = partial(operator_settings, attestors)
-    found = replayed([line, *changed], options.registry, settings)
-    assert not isinstance(found[0], Differs)
-    undetected = [name for name, one in zip(TAMPERED, found[1:], strict=True) if not isinstance(one, Differs)]
+    found = replayed([line, repeated, *changed], options.registry, settings)
+    assert not any(isinstance(one, Differs) for one in found[:2])
+    names = (*TAMPERED, "repeated, with another journal", "repeated, with another certificate")
+    undetected = [name for name, one in zip(names, found[2:], strict=True) if not isinstance(one, Differs)]
     assert undetected == []
 
 

@@ -13,7 +13,7 @@ from attestors.wire.node_access import NodeAccess
 from attestors.wire.ssh.key_line import key_line
 from signer.cli import main, rotate_order
 from signer.configuration import RotationSettings
-from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.ssh import reconciler
 from signer.testing.nodes import SimulatedNode
@@ -184,3 +184,31 @@ def test_an_order_where_the_policy_turns_ssh_off(harness: Harness, run: Run) -> 
     assert (code, answer["answer"]) == (4, "Rejected")
     assert "the policy does not turn SSH on" in answer["message"]
     assert "the policy does not turn SSH on" in run("status")[1]["rejected"]
+
+
+def test_which_nodes_are_waited_for(harness: Harness, run: Run) -> None:
+    """A worker that joined and has no record is; a node whose Machine is gone, and one without SSH, are not."""
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.run(ssh=ALLOWED)
+    wait_for_authorities(cluster)
+    nodes = [Attesting(cluster, name) for name in KEYS]
+    all_attest(nodes)
+    harness.join(cluster, "without-ssh")
+    unknown = cluster.add_machine("worker-9", provider_id=provider_id("worker-9"))
+    cluster.set_machine_status(unknown, {"nodeRef": {"name": "worker-9"}})
+    assert run("start", "--yes")[1]["answer"] == "Accepted"
+
+    def lagging(*names: str) -> None:
+        wait_until(lambda: run("status")[1]["rotations"][0]["lagging"] == list(names), f"{names} are waited for")
+
+    lagging("worker-1", "worker-2")
+    cluster.management.client.delete(MACHINES_V1BETA2.object("worker-2", cluster.namespace))
+    lagging("worker-1")
+    nodes[0].attest()
+    nodes[0].attest()
+    lagging("worker-9")
+    assert "nothing is known of these nodes" in run("status")[1]["rotations"][0]["waitsFor"]
+    assert run("retry", "--yes", "--skip-gates", "unreachable-nodes")[1]["answer"] == "Accepted"
+    wait_for(run, "user", "Prepared", "Prepared")
+    message = harness.wait_for_event("NodesSkipped", cluster.name, "NodeAttestationPolicy")
+    assert "worker-9" in message

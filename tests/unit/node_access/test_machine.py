@@ -68,6 +68,20 @@ def test_a_command_in_another_unit_than_its_parent(kernel: Kernel) -> None:
         kernel.machine.asking(COMMAND)
 
 
+def test_a_command_whose_number_came_again_meanwhile(kernel: Kernel) -> None:
+    """Test 59: it has ended, and what is read next is about another process."""
+
+    class Changing(Processes):
+        def control_groups(self, pid: int) -> str:
+            if pid == COMMAND:
+                kernel.start(COMMAND, parent=MONITOR, started=99)
+            return super().control_groups(pid)
+
+    machine = Machine(Changing(kernel.root / "proc"), kernel.machine.hierarchy)
+    with pytest.raises(NotAsked):
+        machine.asking(COMMAND)
+
+
 @pytest.mark.parametrize("pid", [COMMAND, MONITOR])
 def test_a_process_that_has_ended_asks_nothing(kernel: Kernel, pid: int) -> None:
     kernel.end(pid)
@@ -196,7 +210,8 @@ def test_real_processes() -> None:
         # It is there a moment after exec has closed the descriptors for which Popen waits.
         wait_until(lambda: any(one.startswith("PATH=") for one in Processes().environment(process.pid)), "environment")
         Machine().end(ProcessIdentity(process.pid, found.identity.started + 1))
-        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.2)
         Machine().end(found.identity)
         assert process.wait() == -signal.SIGKILL
 

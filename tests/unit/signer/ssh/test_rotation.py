@@ -8,8 +8,10 @@ from typing import Any, Final
 import pytest
 
 from attestors.wire.ssh.key_line import key_line
+from signer.ssh.available import NotAvailable
 from signer.ssh.reports import NotReported, Reports
 from signer.ssh.secrets import TRUST_VERSION_ANNOTATION
+from tests.unit.signer.rotation.memory_api import Call, Interfere, Moment
 from tests.unit.signer.ssh.world import HOST, USER, Fleet, Process, World, new_line, node, order, ordered, run
 
 BREAK_GLASS: Final = new_line()
@@ -679,5 +681,79 @@ def test_a_backup_of_the_middle_does_not_pass_its_gate_by_old_reports() -> None:
         assert phases(process)[1] == "NodesTrust"
         await attested(process, fleet)
         assert lines(process)[0] == both[::-1]
+
+    run(scenario())
+
+
+# Orders that change nothing
+
+
+@pytest.mark.parametrize("gates", ["overlap", "unreachable-nodes"])
+def test_a_rollback_skips_no_gate(gates: str) -> None:
+    async def scenario() -> None:
+        world, process, _ = await prepared("a")
+        before = {path: world.found(path) for path in (USER, HOST)}
+        order(world, "rollback-ssh-ca-rotation", gates)
+        await process.until_it_waits()
+        assert "a rollback skips no gate" in rejected(process)
+        assert {path: world.found(path) for path in (USER, HOST)} == before
+
+    run(scenario())
+
+
+def test_what_is_dropped_cannot_be_rolled_back() -> None:
+    async def scenario() -> None:
+        world, process, fleet = await completing("a")
+        world.wait(0.1)
+        fleet.attest()
+        await process.until_it_waits()
+        shown: Any = process.reconciler.status["rotation"]
+        assert (shown["user"]["step"], shown["host"]["phase"]) == ("NodesForget", "Completed")
+        assert shown["rollbackAvailable"] == "None"
+        before = {path: world.found(path) for path in (USER, HOST)}
+        order(world, "rollback-ssh-ca-rotation")
+        await process.until_it_waits()
+        assert "nothing can be rolled back" in rejected(process)
+        assert {path: world.found(path) for path in (USER, HOST)} == before
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_break_glass_key_that_is_an_authority_of_a_rotation(position: int) -> None:
+    """That of the new one, and that of the old one once it signs no more."""
+
+    async def scenario() -> None:
+        world, process, _ = await completing("a")
+        for trusted in lines(process):
+            world.choose({"breakGlass": {"publicKeys": [{"key": trusted[position]}]}})
+            assert (await process.until_it_waits()).startswith("BreakGlassKeyIsAuthority: ")
+            assert isinstance(process.of(), NotAvailable)
+
+    run(scenario())
+
+
+def test_an_order_that_another_person_wrote_meanwhile_stays() -> None:
+    """The annotation is taken off exactly the version that had the order."""
+
+    class Another(Interfere):
+        done = False
+
+        async def __call__(self, call: Call, moment: Moment) -> None:
+            if call.method == "PATCH" and moment is Moment.BEFORE and not self.done:
+                self.done = True
+                order(world, "rollback-ssh-ca-rotation")
+
+    world = World(ssh=SSH)
+
+    async def scenario() -> None:
+        process = await Process.started(world, Another())
+        await process.until_it_waits()
+        world.reports = NotReported("nodes are asleep")
+        order(world, "start-ssh-ca-rotation")
+        await process.pass_once()
+        assert ordered(world) == "rollback-ssh-ca-rotation"
+        await process.until_it_waits()
+        assert phases(process)[0] == "RolledBack"
 
     run(scenario())

@@ -16,9 +16,10 @@ from signer.authority.ssh.private_key import new_private_key
 from signer.authority.ssh.secret import AuthorityPurpose
 from signer.model.cluster import ClusterKey, cluster_view
 from signer.model.seal import ControllerKeys
+from signer.rotation.phases import Phase
 from signer.ssh.available import NotAvailable, Reason
 from signer.ssh.reports import NotReported
-from signer.ssh.rotation_record import InvalidState, parse_state
+from signer.ssh.rotation_record import Cause, InvalidState, Step, begun, parse_state, state_text
 from signer.ssh.secrets import (
     CREATED_ANNOTATION,
     OTHER_CREATED_ANNOTATION,
@@ -276,3 +277,11 @@ def test_a_seal_of_another_cluster() -> None:
         assert isinstance(found, Unusable)
         assert found.reason is Reason.EDITED_AUTHORITY
     assert isinstance(read_authority(AuthorityPurpose.USER, key, {}, keys), Absent)
+
+
+def test_a_state_with_a_field_that_this_release_does_not_know() -> None:
+    """It may mean that something must be waited for."""
+    state_ = begun("u/1", Step.NODES_TRUST, Cause.ORDERED, Phase.PREPARING, START)
+    assert parse_state(state_text(state_)) == state_
+    with pytest.raises(InvalidState):
+        parse_state(json.dumps({**json.loads(state_text(state_)), "more": True}))

@@ -227,6 +227,9 @@ async def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "templates and pools: there are more than 5" in said
     assert "infrastructure machines: they are of more than 2 kinds" in said
     assert "machinedeployments.cluster.x-k8s.io: there are more than 8" in said
+    asked = [path for path in management.asked if path.count("/") > 3]
+    assert sum("templates/" in path or "pools/" in path for path in asked) == 5
+    assert sum(path.endswith("machines") and "infrastructure" in path for path in asked) == 2
     monkeypatch.setattr(findings, "MAXIMUM_UNREAD", 2)
     assert len(await unread(management)) == 2
 
