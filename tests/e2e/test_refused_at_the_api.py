@@ -112,7 +112,7 @@ WRONG: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "a master secret without a name": (
         policy(ssh={"masterSecretRef": {"generations": [0]}}),
-        ("spec.ssh.masterSecretRef.name", "Required"),
+        ("spec.ssh.masterSecretRef", "name", "required"),
     ),
     "a master secret elsewhere": (
         policy(ssh={"masterSecretRef": {"name": "../a"}}),
