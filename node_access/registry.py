@@ -21,7 +21,7 @@ from node_access.principals import LoginRefused, UnknownRevocations, accepted_pr
 from node_access.processes import NoProcess
 from node_access.records import Records
 from node_access.reports import Level, Report
-from node_access.requests import RequestRefused, parse_request
+from node_access.requests import PrincipalsRequest, RequestRefused, parse_request
 from node_access.rules import End, EndReason, Warn, due, prolonged, without_early_warnings
 from node_access.values import Connection, Login, ProcessIdentity, Session
 
@@ -105,7 +105,11 @@ class Sessions:
             NotAsked, RequestRefused, LoginRefused: it gets no principals.
         """
         connection, unprivileged = self._machine.asking(command)
-        return self._register(connection, unprivileged, message)
+        request = parse_request(message)
+        if request.certificate.valid_before <= self._clock.now():
+            # sshd refuses it later, and then the client offers its next one: the connection must not end.
+            raise LoginRefused("the certificate has run out")
+        return self._register(connection, unprivileged, request)
 
     def undecided(self) -> list[Session]:
         """Sessions of which it will show whether the login succeeds."""
@@ -142,9 +146,8 @@ class Sessions:
         return self._pause()
 
     def _register(
-        self, connection: Connection, unprivileged: tuple[ProcessIdentity, ...], message: bytes
+        self, connection: Connection, unprivileged: tuple[ProcessIdentity, ...], request: PrincipalsRequest
     ) -> tuple[UserPrincipal, ...]:
-        request = parse_request(message)
         known = self._sessions.get(connection)
         if known is not None and known.login is Login.SUCCEEDED:
             raise NotAsked("the connection is logged in already")
@@ -228,7 +231,7 @@ class Sessions:
         try:
             connection = self._machine.connection_of(monitor)
             if connection not in self._sessions:
-                self._register(connection, (), message)
+                self._register(connection, (), parse_request(message))
                 self._say(Level.INFO, "logged in while this program did not run", self._sessions[connection])
         except (NoProcess, NotAConnection, Gone):
             return  # over already

@@ -170,6 +170,27 @@ def test_the_certificate_of_the_last_question_counts(world: World) -> None:
     assert "ends: Expired" in world.said()
 
 
+def test_an_agent_that_offers_an_expired_certificate_first(world: World) -> None:
+    """ssh-agent before OpenSSH 10.1 keeps them. The connection must live until the next one is offered."""
+    world.kernel.log_in()
+    with pytest.raises(LoginRefused, match="run out"):
+        world.sessions.answer(COMMAND, message(certificate(serial=1, valid_before=NOW)))
+    world.pass_time(0)
+    world.sessions.answer(COMMAND, message(certificate(serial=2)))
+    world.kernel.end(UNPRIVILEGED)
+    world.pass_time(HANG_UP_SECONDS)
+    assert not world.kernel.killed()
+    assert "(serial 2, CA" in world.said()
+
+
+def test_a_login_without_the_daemon_that_has_run_out_meanwhile_ends_at_once(world: World) -> None:
+    world.kernel.log_in()
+    fall_back(world, message(certificate(by=BREAK_GLASS, valid_before=NOW)))
+    world.pass_time(0)
+    world.pass_time(TICK_SECONDS)
+    assert "ends: Expired" in world.said()
+
+
 def test_nobody_asks_for_a_connection_that_is_logged_in(world: World) -> None:
     world.log_in(certificate())
     world.kernel.start(COMMAND, parent=MONITOR)
