@@ -107,14 +107,14 @@ class Machine:
         """
         members = {process.identity.pid: process for process in self._members(connection)}
         table = {process.identity.pid: process for process in self.processes.all()}
-        terminal_devices = {process.terminal for process in members.values()} - {0}
+        on_terminals = {(process.session, process.terminal) for process in members.values() if process.terminal}
         variable = self._variable(members)
         remembered = frozenset(seen)
         found: list[Left] = []
         for pid, process in table.items():
             if pid in members:
                 continue
-            attached = process.terminal in terminal_devices or _descends(process, members, table)
+            attached = (process.session, process.terminal) in on_terminals or _descends(process, members, table)
             if attached or process.identity in remembered or (variable and variable in self._environment(pid)):
                 with contextlib.suppress(NoProcess):
                     found.append(Left(process, self.processes.control_groups(pid), attached))

@@ -11,7 +11,7 @@ from node_access.values import ProcessIdentity
 
 _ZOMBIES: Final = frozenset("ZXx")
 _MAXIMUM_BYTES: Final = 256 * 1024
-_PARENT, _TERMINAL, _STARTED = 1, 4, 19
+_PARENT, _SESSION, _TERMINAL, _STARTED = 1, 3, 4, 19
 """Fields of ``stat`` behind the name, from the state on."""
 
 
@@ -26,8 +26,10 @@ class Process:
     identity: ProcessIdentity
     name: str
     parent: int
+    session: int
+    """Of setsid(2), to which a terminal belongs."""
     terminal: int
-    """Device number; 0 for none."""
+    """Device number; 0 for none. Each container has terminals of its own, whose numbers are those of others."""
 
 
 class Processes:
@@ -91,7 +93,8 @@ class Processes:
         name, _, rest = text.partition("(")[2].rpartition(")")
         fields = rest.split()
         identity = ProcessIdentity(pid, int(fields[_STARTED]))
-        return fields[0], Process(identity, name, int(fields[_PARENT]), int(fields[_TERMINAL]))
+        parent, session, terminal = (int(fields[number]) for number in (_PARENT, _SESSION, _TERMINAL))
+        return fields[0], Process(identity, name, parent, session, terminal)
 
     def _text(self, pid: int, file: str) -> str:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
@@ -147,6 +148,13 @@ def test_what_has_left(kernel: Kernel) -> None:
     assert shell in kernel.machine.members(connection(kernel))
 
 
+def test_a_terminal_of_a_container_is_another_one(kernel: Kernel) -> None:
+    """Each container has a devpts of its own: its first terminal has the number of the node's first terminal."""
+    kernel.start(SHELL, parent=MONITOR, session=SHELL, terminal=TERMINAL)
+    kernel.start(OUTSIDE, group="/kubepods/pod1/c", session=OUTSIDE, terminal=TERMINAL)
+    assert kernel.machine.left(connection(kernel), []) == []
+
+
 def test_the_connections(kernel: Kernel) -> None:
     kernel.connect("/nodeaccess.slice/other.service")
     assert kernel.machine.hierarchy.connections() == [PATH]
@@ -204,7 +212,8 @@ def test_real_processes() -> None:
     """The numbers are where proc(5) says."""
     with subprocess.Popen(["sleep", "60"]) as process:
         found = Processes().find(process.pid)
-        assert found.parent > 0
+        assert found.parent == os.getpid()
+        assert found.session == os.getsid(process.pid)
         assert Processes().runs(found.identity)
         assert any(one.identity == found.identity for one in Processes().all())
         # It is there a moment after exec has closed the descriptors for which Popen waits.
