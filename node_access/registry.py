@@ -193,9 +193,9 @@ class Sessions:
 
     def _end(self, connection: Connection, notes: _Notes) -> None:
         """Kill it, again at each tick until the unit is gone."""
-        left = self._machine.left(connection, notes.seen)
+        trace = self._machine.trace(connection, notes.seen)
         self._machine.kill(connection)
-        for one in left:
+        for one in self._machine.left(trace):
             what = f"process {one.process.identity.pid} ({one.process.name!a})"
             if one.is_attached:
                 self._machine.end(one.process.identity)

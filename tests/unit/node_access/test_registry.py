@@ -18,7 +18,7 @@ from attestors.wire.ssh.krl import (
 )
 from attestors.wire.ssh.signatures import public_key_of
 from node_access import terminals
-from node_access.machine import NotAsked
+from node_access.machine import Left, Machine, NotAsked, Trace
 from node_access.node_files import NodeFiles
 from node_access.principals import LoginRefused
 from node_access.records import Records
@@ -377,6 +377,21 @@ def test_what_has_left_is_reported(world: World) -> None:
     world.pass_time(TICK_SECONDS)
     assert f"process {SHELL} ('sleep) 1') has left the connection's unit, and goes on" in world.said()
     assert f"process {OUTSIDE} ('sleep) 1') had left the connection's unit, and was ended, too" in world.said()
+
+
+def test_the_kill_does_not_wait_for_what_other_processes_hold(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.log_in(certificate())
+    world.revoke(7)
+    world.pass_time(TICK_SECONDS)
+    killed: list[bool] = []
+
+    def left(_: Machine, __: Trace) -> list[Left]:
+        killed.append(world.kernel.killed())
+        return []
+
+    monkeypatch.setattr(Machine, "left", left)
+    world.pass_time(TICK_SECONDS)
+    assert killed == [True]
 
 
 def test_what_outlives_a_client_s_own_end_is_reported(world: World) -> None:
