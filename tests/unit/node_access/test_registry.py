@@ -334,6 +334,27 @@ def test_a_missing_list_is_an_alarm(world: World) -> None:
     assert "readable again" in world.said()
 
 
+def test_a_list_revokes_while_the_other_cannot_be_read(world: World) -> None:
+    world.log_in(certificate())
+    world.file("revoked_keys_offline").write_bytes(b"x")
+    world.pass_time(1)
+    world.revoke(7)
+    world.pass_time(TICK_SECONDS)
+    assert "ends: Revoked" in world.said()
+
+
+def test_what_a_list_said_counts_while_it_cannot_be_read(world: World) -> None:
+    files = NodeFiles(world.root / "files")
+    world.revoke(7)
+    world.file("revoked_keys_offline").write_bytes(b"x")
+    assert files.last_revocations().revoke(certificate().certificate)
+    world.file("revoked_keys").unlink()
+    assert files.last_revocations().revoke(certificate().certificate)
+    world.file("revoked_keys_offline").unlink()
+    world.revoke()
+    assert not files.last_revocations().revoke(certificate().certificate)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [("revoked_keys", b"ssh-ed25519 AAAA"), ("revoked_keys_offline", b"x"), ("revoked_keys_offline", bytes(5 << 20))],
