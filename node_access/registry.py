@@ -160,10 +160,10 @@ class Sessions:
         return principals
 
     def _logged_in(self, session: Session) -> None:
-        self._keep(session)
+        self._change(session)
         self._say(Level.INFO, f"logged in, until {_shown(session)}", session)
         for other in prolonged(list(self._sessions.values()), session, self._clock.now()):
-            self._keep(other)
+            self._change(other)
             by = session.certificate.serial
             self._say(Level.INFO, f"prolonged by the certificate with serial {by}, until {_shown(other)}", other)
 
@@ -177,7 +177,7 @@ class Sessions:
         if isinstance(found, Warn):
             left = max(1, round(found.threshold / 60))
             self._machine.tell(session.connection, f"This session ends in {left} minutes, unless it is prolonged.")
-            self._keep(replace(session, warned_at=found.threshold))
+            self._change(replace(session, warned_at=found.threshold))
         elif isinstance(found, End):
             self._say(Level.INFO, f"ends: {found.reason}", session)
             self._begin_end(session.connection, notes, found.reason)
@@ -277,6 +277,14 @@ class Sessions:
     def _keep(self, session: Session) -> None:
         self._records.save(session)
         self._sessions[session.connection] = session
+
+    def _change(self, session: Session) -> None:
+        """Keep a new state of a known session. Without space for it, the ends of all sessions matter more."""
+        self._sessions[session.connection] = session
+        try:
+            self._records.save(session)
+        except OSError as error:
+            self._say(Level.ALERT, f"cannot be recorded: {error.strerror}; a restart does not know this", session)
 
     def _say(self, level: Level, text: str, about: Session | Connection | None = None) -> None:
         self._report(Report(level, text, about))

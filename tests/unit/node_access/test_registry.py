@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from node_access.records import Records
 from node_access.registry import HANG_UP_SECONDS, IDLE_TICK_SECONDS, TICK_SECONDS, UNKNOWN_SECONDS, Sessions
 from node_access.reports import Level, Report
 from node_access.requests import RequestRefused
-from node_access.values import Connection, Login
+from node_access.values import Connection, Login, Session
 from tests.unit.node_access.made import (
     BREAK_GLASS,
     COMMAND,
@@ -431,6 +432,26 @@ def test_a_login_is_a_record_before_it_is_an_answer(world: World) -> None:
     (world.root / "records").rmdir()
     with pytest.raises(OSError, match="No such file"):
         world.sessions.answer(COMMAND, message(certificate()))
+
+
+def test_sessions_end_while_no_record_can_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/run is full. The login succeeds, the first session is warned, and the second is ended, in one process."""
+    world.log_in(certificate(serial=1, valid_before=NOW + 1000))
+    for pid in (MONITOR, COMMAND):
+        world.kernel.end(pid)
+    connection = world.present(certificate(serial=2, key_id="grant/bob", valid_before=NOW + 900), path=SECOND)
+
+    def save(_: Records, __: Session) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Records, "save", save)
+    world.kernel.end(UNPRIVILEGED)
+    assert world.sessions.settle(connection)
+    world.pass_time(900)
+    world.pass_time(HANG_UP_SECONDS)
+    assert world.kernel.killed(SECOND)
+    alerts = [report.text for report in world.reports if report.level is Level.ALERT]
+    assert alerts == ["cannot be recorded: No space left on device; a restart does not know this"] * 2
 
 
 def test_a_record_is_what_was_kept(world: World) -> None:
