@@ -293,6 +293,15 @@ def test_a_login_without_the_daemon_is_adopted(world: World) -> None:
     assert world.kernel.killed()
 
 
+def test_partial_files_of_killed_commands_hide_no_login(world: World) -> None:
+    world.kernel.log_in()
+    for number in range(300):
+        fall_back(world, b"", f".{number}")
+    fall_back(world, message(certificate(by=BREAK_GLASS)))
+    world.pass_time(0)
+    assert "logged in while this program did not run" in world.said()
+
+
 @pytest.mark.parametrize("content", [b"", b"\0\0\0\0"], ids=["nothing", "no certificate"])
 def test_what_is_no_login_without_the_daemon(world: World, content: bytes) -> None:
     world.kernel.log_in()
