@@ -80,6 +80,17 @@ def test_a_connection_ends_as_a_whole_and_leaves_no_unit() -> None:
     assert not [line for line in lines if line.startswith("Delegate")]
 
 
+def test_the_processes_of_some_connections_keep_no_other_from_starting() -> None:
+    """Break-glass included. An administrator must get in to end what is going on."""
+
+    def number(name: str, key: str) -> int:
+        [found] = [line.removeprefix(f"{key}=") for line in unit(name) if line.startswith(f"{key}=")]
+        return int(found)
+
+    of_all = number("node-access-ssh.socket", "MaxConnections") * number("node-access-ssh@.service", "TasksMax")
+    assert of_all < number("nodeaccess.slice", "TasksMax")
+
+
 def test_sshd_reads_what_the_agent_writes() -> None:
     folder = DEFAULT_SSH_FOLDER
     assert str(node_files.FOLDER) == folder
