@@ -91,6 +91,10 @@ def test_the_processes_of_some_connections_keep_no_other_from_starting() -> None
     assert of_all < number("nodeaccess.slice", "TasksMax")
 
 
+def test_nobody_logs_in_as_the_command_s_user() -> None:
+    assert value("DenyUsers") == value("AuthorizedPrincipalsCommandUser")
+
+
 def test_sshd_reads_what_the_agent_writes() -> None:
     folder = DEFAULT_SSH_FOLDER
     assert str(node_files.FOLDER) == folder
