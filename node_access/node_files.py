@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -118,8 +119,13 @@ def _parse_name(content: bytes) -> NodeName | NotAttested:
 
 
 def _parse_authorities(content: bytes) -> frozenset[str]:
-    lines = [line for line in content.decode("utf-8").splitlines() if line.strip() and not line.startswith("#")]
-    return frozenset(parse_key_line(" ".join(line.split()[:2])).fingerprint for line in lines)
+    """A line that cannot be read opens nothing, and closes nothing: so does sshd read its own file of authorities."""
+    found: set[str] = set()
+    for line in content.decode("utf-8", "replace").splitlines():
+        if line.strip() and not line.startswith("#"):
+            with contextlib.suppress(SSHRefused):
+                found.add(parse_key_line(" ".join(line.split()[:2])).fingerprint)
+    return frozenset(found)
 
 
 def _parse_list(content: bytes) -> RevocationList:

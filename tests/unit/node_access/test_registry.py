@@ -395,6 +395,15 @@ def test_keys_that_cannot_be_read_open_nothing(world: World, content: bytes) -> 
         world.present(certificate(by=BREAK_GLASS))
 
 
+@pytest.mark.parametrize("line", [b"nonsense", b"\xff", b"ssh-ed25519 AAAA", b"ssh-dss AAAAB3NzaC1kc3M="])
+def test_one_line_that_cannot_be_read_locks_nobody_out(world: World, line: bytes) -> None:
+    """sshd and the command, too, read the others. Break-glass is tried on the day on which it must work."""
+    good = world.file("break_glass_ca_keys").read_bytes()
+    world.file("break_glass_ca_keys").write_bytes(line + b"\n" + good)
+    world.file("node_name").unlink()
+    world.present(certificate(by=BREAK_GLASS))
+
+
 def test_what_has_left_is_reported(world: World) -> None:
     """Test 64."""
     world.log_in(certificate())
