@@ -125,9 +125,16 @@ def require_certifiable(
         if not own and facts.now < holder.held_until:
             raise HostKeysNotCertified(
                 HostCertificateReason.HOST_KEY_IN_USE,
-                f"node {holder.node_name} of {holder.machine.cluster} has the same host key: make a host key on each "
-                "machine, and keep none in images",
+                f"{_shown_for(facts, holder)} has the same host key: make a host key on each machine, and keep none in "
+                "images",
             )
+
+
+def _shown_for(facts: MachineFacts, holder: AttestedNode) -> str:
+    """The holder as the Event names it. The tenant reads that; the operator reads AttestedNodes and the audit log."""
+    if holder.machine.cluster.namespace == facts.machine.cluster.namespace:
+        return f"node {holder.node_name} of {holder.machine.cluster}"
+    return "a node of another namespace, in whose AttestedNode the operator finds the key,"
 
 
 def host_names(facts: MachineFacts) -> HostNames:

@@ -15,7 +15,7 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.ssh.sshsig import Namespace, sign_message
 from attestors.wire.ssh_host_keys import ClaimedHostKey, HostKeysClaim, claim_with, encode
-from signer.model.cluster import MachineAddress
+from signer.model.cluster import ClusterKey, MachineAddress
 from signer.model.host_keys import HostCertificateReason
 from signer.model.record import AttestedNode
 from signer.model.service_networks import ReportedServices
@@ -128,6 +128,17 @@ def test_a_key_of_another_identity_is_in_use_until_its_name_is_free() -> None:
     assert reason(error) is HostCertificateReason.HOST_KEY_IN_USE
     assert "other" in error.value.message
     require_certifiable(PROVEN, facts(now=held.held_until), (held,), AUTHORITY)
+
+
+def test_a_holder_in_another_namespace_is_not_named_to_the_tenant() -> None:
+    held = holder(facts().now)
+    own = held.machine
+    elsewhere = replace(held, machine=replace(own, cluster=ClusterKey("team-b", "secret-project")))
+    for one, shown in ((held, str(own.cluster)), (elsewhere, "a node of another namespace")):
+        with pytest.raises(HostKeysNotCertified) as error:
+            require_certifiable(PROVEN, facts(), (one,), AUTHORITY)
+        assert shown in error.value.message
+        assert not {"team-b", "secret-project"} & set(error.value.message.replace("/", " ").split())
 
 
 def test_the_same_machine_may_have_its_key_under_another_name() -> None:
