@@ -12,8 +12,8 @@ from signer.authority.ssh.private_key import read_private_key
 
 @pytest.mark.parametrize("form", [PrivateFormat.OpenSSH, PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
 def test_an_rsa_key_is_refused_before_its_numbers_are_proven(form: PrivateFormat) -> None:
-    """A proof takes 0.9 s for the longest one, in which the controller would do nothing else. This key has none."""
-    own, other = (rsa.generate_private_key(65537, 1024).private_numbers() for _ in range(2))
+    """A proof takes 0.9 s for the longest key, and the controller would do nothing else. This key has none."""
+    own, other = (rsa.generate_private_key(65537, 2048).private_numbers() for _ in range(2))
     numbers = rsa.RSAPrivateNumbers(
         own.p, own.q, other.d, own.dmp1, own.dmq1, own.iqmp, rsa.RSAPublicNumbers(65537, own.public_numbers.n)
     )
