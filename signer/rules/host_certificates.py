@@ -169,7 +169,11 @@ def host_principals(facts: MachineFacts, names: HostNameFacts) -> tuple[str, ...
     if with_cluster not in names.conflicting_names and _is_a_principal(with_cluster):
         wanted.append(with_cluster)
     candidates = host_names(facts)
-    own = tuple(one for one in candidates.dns_names if one not in (facts.node_name, with_cluster, *shorter))
+    # Names with cluster and namespace are nodes' alone. A Machine's own may come from inside of it, as its hostname.
+    of_cluster = _with_cluster(facts, "")
+    own = tuple(
+        one for one in candidates.dns_names if one not in (facts.node_name, *shorter) and not one.endswith(of_cluster)
+    )
     asked = replace(
         facts,
         purpose=Purpose.SERVING,
@@ -250,8 +254,12 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _name_with_cluster(facts: MachineFacts) -> str:
+    return _with_cluster(facts, facts.node_name)
+
+
+def _with_cluster(facts: MachineFacts, name: str) -> str:
     key = facts.machine.cluster
-    return f"{facts.node_name}.{key.name}.{key.namespace}"
+    return f"{name}.{key.name}.{key.namespace}"
 
 
 def _shorter_name(facts: MachineFacts) -> tuple[str, ...]:

@@ -170,6 +170,15 @@ def test_what_another_machine_has_too_is_left_out() -> None:
     assert host_principals(asked, taken("192.0.2.17", "a.example", both)) == (asked.node_name,)
 
 
+@pytest.mark.parametrize("other", ["worker-2", "worker-3.example", "not-yet"])
+def test_a_machine_whose_hostname_is_anothers_name_with_cluster_and_namespace(other: str) -> None:
+    """A provider may take the hostname from inside of the machine. Clients know the other node by that name."""
+    key = facts().machine.cluster
+    full = f"{other}.{key.name}.{key.namespace}"
+    asked = facts(("Hostname", full), ("InternalDNS", full.upper()), proven=verified(dns_names=(full,)))
+    assert host_principals(asked, FREE) == (asked.node_name, f"{asked.node_name}.{key.name}.{key.namespace}")
+
+
 def test_names_that_services_may_have_are_left_out() -> None:
     unknown = replace(FREE, serving=ServingFacts())
     asked = facts(("InternalIP", "192.0.2.17"), cluster=replace(facts().cluster, service_networks=()))
