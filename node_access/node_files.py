@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from attestors.wire.ssh.errors import SSHRefused
-from attestors.wire.ssh.key_line import parse_key_line
+from attestors.wire.ssh.key_line import parse_authorities_file
 from attestors.wire.ssh.krl import MAXIMUM_LIST_BYTES, RevocationList, parse_revocation_list
 from attestors.wire.ssh.principals import HostName
 from node_access.principals import KnownOrNot, Node, NodeName, NotAttested, Revocations, UnknownRevocations
@@ -16,6 +17,8 @@ from node_access.principals import KnownOrNot, Node, NodeName, NotAttested, Revo
 FOLDER: Final = Path("/etc/ssh/node-access")
 NODE_NAME_FILE: Final = "node_name"
 BREAK_GLASS_FILE: Final = "break_glass_ca_keys"
+IMAGE_BREAK_GLASS_FILE: Final = "break_glass_ca_keys_image"
+"""Those of the image, besides: kubelet-authenticator never writes it."""
 REVOKED_KEYS_FILE: Final = "revoked_keys"
 OFFLINE_REVOKED_KEYS_FILE: Final = "revoked_keys_offline"
 """A second list: an administrator writes it, and kubelet-authenticator never does."""
@@ -70,7 +73,10 @@ class NodeFiles:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._name = _File(folder / NODE_NAME_FILE, _MAXIMUM_BYTES, _parse_name)
-        self._break_glass = _File(folder / BREAK_GLASS_FILE, _MAXIMUM_BYTES, _parse_authorities)
+        self._break_glass = [
+            _File(folder / name, _MAXIMUM_BYTES, _parse_authorities)
+            for name in (BREAK_GLASS_FILE, IMAGE_BREAK_GLASS_FILE)
+        ]
         self._revoked = _File(folder / REVOKED_KEYS_FILE, MAXIMUM_LIST_BYTES, _parse_list)
         self._offline = _File(folder / OFFLINE_REVOKED_KEYS_FILE, MAXIMUM_LIST_BYTES, _parse_list)
         self._last_revocations = Revocations(())
@@ -81,11 +87,11 @@ class NodeFiles:
             name = self._name.read()
         except UnreadableFile:
             name = NotAttested()
-        try:
-            break_glass = self._break_glass.read()
-        except UnreadableFile:
-            break_glass = frozenset()
-        return Node(name, break_glass, self.revocations())
+        break_glass = set[str]()
+        for file in self._break_glass:
+            with contextlib.suppress(UnreadableFile):
+                break_glass |= file.read()
+        return Node(name, frozenset(break_glass), self.revocations())
 
     def revocations(self) -> KnownOrNot:
         """What the two lists say. The first must be there, as sshd demands; the second may be."""
@@ -108,8 +114,7 @@ def _parse_name(content: bytes) -> NodeName | NotAttested:
 
 
 def _parse_authorities(content: bytes) -> frozenset[str]:
-    lines = [line for line in content.decode("utf-8").splitlines() if line.strip() and not line.startswith("#")]
-    return frozenset(parse_key_line(" ".join(line.split()[:2])).fingerprint for line in lines)
+    return frozenset(key.fingerprint for key in parse_authorities_file(content))
 
 
 def _parse_list(content: bytes) -> RevocationList:
