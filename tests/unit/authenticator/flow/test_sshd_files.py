@@ -25,6 +25,7 @@ from authenticator.flow.sshd_files import (
     UnwrittenFiles,
 )
 from authenticator.model.node_access import AcceptedAccess
+from authenticator.store.files import write_atomically
 from tests.support.node_access import HOST_AUTHORITY, NOW, USER_AUTHORITY, certificate, trust
 from tests.support.openssh import private_key, ssh_keygen
 
@@ -283,10 +284,9 @@ def test_no_moment_of_a_change_opens_or_locks_out(files: SSHDFiles, monkeypatch:
     first, second = {BREAK_GLASS, PROMOTED, OF_IMAGE}, {BREAK_GLASS, NEXT_BREAK_GLASS, OF_IMAGE}
     assert plain(files) == first
     moments: list[set[PublicKey]] = []
-    write = sshd_files.write_atomically
 
     def observed(path: Path, content: bytes, **how: Any) -> None:
-        write(path, content, **how)
+        write_atomically(path, content, **how)
         found = plain(files)
         moments.append(found)
         assert {BREAK_GLASS, OF_IMAGE} <= found <= first | second
