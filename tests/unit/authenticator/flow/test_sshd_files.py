@@ -217,7 +217,7 @@ def test_a_symbolic_link_is_replaced_and_not_followed(files: SSHDFiles, tmp_path
 
 def test_withdrawing_leaves_no_trust_and_no_name(files: SSHDFiles) -> None:
     files.withdraw(tuple(PATHS.values()))
-    install(files)
+    install(files, break_glass_authorities=(BREAK_GLASS,))
     revoked = (files.folder / REVOKED_KEYS_FILE).read_bytes()
     files.withdraw(tuple(PATHS.values()))
     empty = dict.fromkeys((USER_AUTHORITIES_FILE, BREAK_GLASS_FILE, KNOWN_HOSTS_FILE, NODE_NAME_FILE), b"")
