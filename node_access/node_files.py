@@ -17,6 +17,8 @@ from node_access.principals import KnownOrNot, Node, NodeName, NotAttested, Revo
 FOLDER: Final = Path("/etc/ssh/node-access")
 NODE_NAME_FILE: Final = "node_name"
 BREAK_GLASS_FILE: Final = "break_glass_ca_keys"
+IMAGE_BREAK_GLASS_FILE: Final = "break_glass_ca_keys_image"
+"""Those of the image, besides: kubelet-authenticator never writes it."""
 REVOKED_KEYS_FILE: Final = "revoked_keys"
 OFFLINE_REVOKED_KEYS_FILE: Final = "revoked_keys_offline"
 """A second list: an administrator writes it, and kubelet-authenticator never does."""
@@ -71,7 +73,10 @@ class NodeFiles:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._name = _File(folder / NODE_NAME_FILE, _MAXIMUM_BYTES, _parse_name)
-        self._break_glass = _File(folder / BREAK_GLASS_FILE, _MAXIMUM_BYTES, _parse_authorities)
+        self._break_glass = [
+            _File(folder / name, _MAXIMUM_BYTES, _parse_authorities)
+            for name in (BREAK_GLASS_FILE, IMAGE_BREAK_GLASS_FILE)
+        ]
         self._revoked = _File(folder / REVOKED_KEYS_FILE, MAXIMUM_LIST_BYTES, _parse_list)
         self._offline = _File(folder / OFFLINE_REVOKED_KEYS_FILE, MAXIMUM_LIST_BYTES, _parse_list)
         self._last: dict[str, RevocationList] = {}
@@ -82,11 +87,11 @@ class NodeFiles:
             name = self._name.read()
         except UnreadableFile:
             name = NotAttested()
-        try:
-            break_glass = self._break_glass.read()
-        except UnreadableFile:
-            break_glass = frozenset()
-        return Node(name, break_glass, self.revocations())
+        break_glass = set[str]()
+        for file in self._break_glass:
+            with contextlib.suppress(UnreadableFile):
+                break_glass |= file.read()
+        return Node(name, frozenset(break_glass), self.revocations())
 
     def revocations(self) -> KnownOrNot:
         """What the two lists say. The first must be there, as sshd demands; the second may be."""

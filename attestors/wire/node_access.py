@@ -4,7 +4,8 @@
 
     # node-access v1
     host-certificate <type> <base64>     one for each host key of the request
-    user-ca <type> <base64>              one or more: sshd's TrustedUserCAKeys
+    user-ca <type> <base64>              one or more: in sshd's TrustedUserCAKeys
+    break-glass-ca <type> <base64>       any number: there, too, and open plain logins
     host-ca <type> <base64>              one or more: what clients trust
     trust-version <number>
 
@@ -33,7 +34,7 @@ from attestors.wire.ssh_host_keys import LARGEST_TRUST_VERSION, MAXIMUM_HOST_KEY
 
 MAXIMUM_TEXT_BYTES: Final = 16 * 1024
 MAXIMUM_USER_AUTHORITIES: Final = 12
-"""Two during a rotation, and those for emergencies: eight of a policy, and two generations of a master secret."""
+"""Both kinds: two online ones during a rotation; eight of a policy, and two generations of a master secret."""
 MAXIMUM_HOST_AUTHORITIES: Final = 4
 _MARK: Final = b"# node-access "
 _FIRST_LINE: Final = b"# node-access v1"
@@ -57,6 +58,7 @@ class NodeAccessReason(enum.StrEnum):
     TRUST_VERSION_INVALID = "TrustVersionInvalid"
     NOT_A_HOST_CERTIFICATE = "NotAHostCertificate"
     AUTHORITY_FOR_USERS_AND_HOSTS = "AuthorityForUsersAndHosts"
+    ONLINE_BREAK_GLASS_AUTHORITY = "OnlineBreakGlassAuthority"
 
 
 class NodeAccessRefused(ValueError):
@@ -71,6 +73,7 @@ class NodeAccessRefused(ValueError):
 class _Keyword(enum.Enum):
     HOST_CERTIFICATE = "host-certificate"
     USER_AUTHORITY = "user-ca"
+    BREAK_GLASS_AUTHORITY = "break-glass-ca"
     HOST_AUTHORITY = "host-ca"
     TRUST_VERSION = "trust-version"
 
@@ -80,28 +83,42 @@ class Trust:
     """Which authorities count, and the version of that.
 
     Raises:
-        NodeAccessRefused: ``LineMissing``, ``TooManyLines``, ``LineRepeated``, ``AuthorityForUsersAndHosts`` or
-            ``TrustVersionInvalid``.
+        NodeAccessRefused: ``LineMissing``, ``TooManyLines``, ``LineRepeated``, ``AuthorityForUsersAndHosts``,
+            ``OnlineBreakGlassAuthority`` or ``TrustVersionInvalid``.
     """
 
     user_authorities: tuple[PublicKey, ...]
-    """Online ones, and those for emergencies, whose private keys may be on FIDO tokens."""
+    """The online ones. Their certificates must name the node."""
+    break_glass_authorities: tuple[PublicKey, ...]
+    """Those for emergencies, whose private keys may be on FIDO tokens. Their certificates open plain logins, too."""
     host_authorities: tuple[HostKey, ...]
     version: int
     """Increases with each change."""
 
     def __post_init__(self) -> None:
-        users = tuple(key.blob for key in self.user_authorities)
+        online = tuple(key.blob for key in self.user_authorities)
+        break_glass = tuple(key.blob for key in self.break_glass_authorities)
         hosts = tuple(key.blob for key in self.host_authorities)
-        _require_count(_Keyword.USER_AUTHORITY, users, MAXIMUM_USER_AUTHORITIES)
+        _require_count(_Keyword.USER_AUTHORITY, online, MAXIMUM_USER_AUTHORITIES)
+        _require_count(_Keyword.BREAK_GLASS_AUTHORITY, break_glass, MAXIMUM_USER_AUTHORITIES - len(online), minimum=0)
         _require_count(_Keyword.HOST_AUTHORITY, hosts, MAXIMUM_HOST_AUTHORITIES)
-        if set(users) & set(hosts):
+        if set(online) & set(break_glass):
+            raise NodeAccessRefused(
+                NodeAccessReason.ONLINE_BREAK_GLASS_AUTHORITY,
+                "one key is there as online CA and as break-glass CA: a thief of the former would open every node",
+            )
+        if {*online, *break_glass} & set(hosts):
             raise NodeAccessRefused(
                 NodeAccessReason.AUTHORITY_FOR_USERS_AND_HOSTS,
                 "one key is there as CA of users and as CA of hosts: a thief of either would have both",
             )
         if not 1 <= self.version <= LARGEST_TRUST_VERSION:
             raise _version_invalid()
+
+    @property
+    def all_user_authorities(self) -> tuple[PublicKey, ...]:
+        """What sshd's TrustedUserCAKeys has."""
+        return (*self.user_authorities, *self.break_glass_authorities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +191,13 @@ def parse(text: bytes) -> NodeAccess:
     lines = _Lines(rest.decode("ascii").split("\n")[:-1])
     certificates = lines.take(_Keyword.HOST_CERTIFICATE, MAXIMUM_HOST_KEYS, parse_certificate_line)
     users = lines.take(_Keyword.USER_AUTHORITY, MAXIMUM_USER_AUTHORITIES, parse_key_line)
+    break_glass = lines.take(
+        _Keyword.BREAK_GLASS_AUTHORITY, MAXIMUM_USER_AUTHORITIES - len(users), parse_key_line, minimum=0
+    )
     hosts = lines.take(_Keyword.HOST_AUTHORITY, MAXIMUM_HOST_AUTHORITIES, lambda line: host_key(parse_key_line(line)))
     (version,) = lines.take(_Keyword.TRUST_VERSION, 1, _version)
     lines.end()
-    return NodeAccess(certificates, Trust(users, hosts, version))
+    return NodeAccess(certificates, Trust(users, break_glass, hosts, version))
 
 
 def _lines(access: NodeAccess) -> Iterator[str]:
@@ -191,6 +211,7 @@ def _lines(access: NodeAccess) -> Iterator[str]:
 def _trust_lines(trust: Trust) -> tuple[str, ...]:
     return (
         *(f"{_Keyword.USER_AUTHORITY.value} {key_line(key)}" for key in trust.user_authorities),
+        *(f"{_Keyword.BREAK_GLASS_AUTHORITY.value} {key_line(key)}" for key in trust.break_glass_authorities),
         *(f"{_Keyword.HOST_AUTHORITY.value} {key_line(key)}" for key in trust.host_authorities),
         f"{_Keyword.TRUST_VERSION.value} {trust.version}",
     )
@@ -205,8 +226,10 @@ class _Lines:
         self._lines = lines
         self._position = 0
 
-    def take(self, keyword: _Keyword, maximum: int, read: Callable[[str], _Value]) -> tuple[_Value, ...]:
-        """The values of the next lines with that keyword: at least one, and at most so many."""
+    def take(
+        self, keyword: _Keyword, maximum: int, read: Callable[[str], _Value], *, minimum: int = 1
+    ) -> tuple[_Value, ...]:
+        """The values of the next lines with that keyword, between so few and so many."""
         prefix = f"{keyword.value} "
         found: list[_Value] = []
         while self._position < len(self._lines) and self._lines[self._position].startswith(prefix):
@@ -217,7 +240,7 @@ class _Lines:
             except SSHRefused as refused:
                 raise NodeAccessRefused(refused.reason, f"{self._where}, {keyword.value}: {refused.message}") from None
             self._position += 1
-        if not found:
+        if len(found) < minimum:
             self._require_end_or(keyword)
         return tuple(found)
 
@@ -242,8 +265,8 @@ def _version(text: str) -> int:
     return int(text)
 
 
-def _require_count(keyword: _Keyword, blobs: tuple[bytes, ...], maximum: int) -> None:
-    if not blobs:
+def _require_count(keyword: _Keyword, blobs: tuple[bytes, ...], maximum: int, *, minimum: int = 1) -> None:
+    if len(blobs) < minimum:
         raise _missing(keyword)
     if len(blobs) > maximum:
         raise _too_many(keyword, maximum)

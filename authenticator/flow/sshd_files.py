@@ -2,7 +2,8 @@
 
 =============================  ==================================================================================
 ``<host key>-cert.pub``        sshd's HostCertificate, for each host key
-``trusted_user_ca_keys``       sshd's TrustedUserCAKeys
+``trusted_user_ca_keys``       sshd's TrustedUserCAKeys: online and break-glass authorities, and those of the image
+``break_glass_ca_keys``        the break-glass authorities, whose certificates open plain logins (:mod:`node_access`)
 ``revoked_keys``               sshd's RevokedKeys; made empty with the first trust, and replaced by trust bundles
 ``known_hosts``                the CAs of this cluster's hosts, for clients on this machine
 ``node_name``                  the attested name, which principals of users' certificates may name
@@ -10,6 +11,9 @@
 
 sshd refuses each login while RevokedKeys is missing. A list that disappears later is restored only from the bundle in
 force: an empty one would let revoked certificates in.
+
+An image may bring break-glass authorities of its own, in ``break_glass_ca_keys_image``. This program never writes that
+file, and keeps its keys in ``trusted_user_ca_keys``.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from typing import Final, TypeVar
 from attestors.wire.node_access import Trust
 from attestors.wire.ssh.certificate import MAXIMUM_CERTIFICATE_BYTES, SignedCertificate, parse_certificate_file
 from attestors.wire.ssh.errors import SSHRefused
-from attestors.wire.ssh.key_line import key_line, parse_key_line
+from attestors.wire.ssh.key_line import MAXIMUM_AUTHORITIES_BYTES, key_line, parse_authorities_file, parse_key_line
 from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.krl import RevocationList, encode_revocation_list, parse_revocation_list
 from attestors.wire.ssh.krl.revocation_list import MAXIMUM_LIST_BYTES
@@ -34,6 +38,8 @@ from authenticator.model.node_access import AcceptedAccess
 from authenticator.store.files import read_bounded, remove, write_atomically
 
 USER_AUTHORITIES_FILE: Final = "trusted_user_ca_keys"
+BREAK_GLASS_FILE: Final = "break_glass_ca_keys"
+IMAGE_BREAK_GLASS_FILE: Final = "break_glass_ca_keys_image"
 REVOKED_KEYS_FILE: Final = "revoked_keys"
 KNOWN_HOSTS_FILE: Final = "known_hosts"
 NODE_NAME_FILE: Final = "node_name"
@@ -98,10 +104,14 @@ class SSHDFiles:
             self._write(NODE_NAME_FILE, [node_name], lambda _: None)
 
     def differ(self, revocation_list: bytes, trust: Trust | None) -> tuple[str, ...]:
-        """The names of the files that are not as they should be; those of ``trust`` only if it is given."""
+        """The names of the files that are not as they should be; those of ``trust`` only if it is given.
+
+        They are left out, too, if the image's file is in their way: :meth:`install_bundle` reports it.
+        """
         wanted = [(REVOKED_KEYS_FILE, revocation_list)]
         if trust is not None:
-            wanted += [(name, _content(lines)) for name, lines, _ in _files_of(trust)]
+            with contextlib.suppress(UnwrittenFiles):
+                wanted += [(name, _content(lines)) for name, lines, _ in self._files_of(trust)]
         return tuple(name for name, content in wanted if not self._has(name, content))
 
     def install_bundle(self, revocation_list: bytes, trust: Trust | None) -> None:
@@ -119,7 +129,7 @@ class SSHDFiles:
                 self._write_trust(trust)
 
     def withdraw(self, host_keys: tuple[Path, ...]) -> None:
-        """Trust nobody any more, and claim no name: this machine left the cluster.
+        """Trust only the image's own authorities any more, and claim no name: this machine left the cluster.
 
         Raises:
             UnwrittenFiles: a file cannot be written.
@@ -128,7 +138,11 @@ class SSHDFiles:
             if not self.folder.exists():
                 return
             self._open()
-            self._write(USER_AUTHORITIES_FILE, [], lambda _: None)
+            authorities: tuple[PublicKey, ...] = ()
+            with contextlib.suppress(UnwrittenFiles):  # what cannot be read does not keep the cluster's there
+                authorities = self._authorities_of_image()
+            self._write(USER_AUTHORITIES_FILE, list(map(key_line, authorities)), lambda _: None)
+            self._write(BREAK_GLASS_FILE, [], lambda _: None)
             self._write(KNOWN_HOSTS_FILE, [], lambda _: None)
             self._write(NODE_NAME_FILE, [], lambda _: None)
             for host_key in host_keys:
@@ -142,8 +156,43 @@ class SSHDFiles:
             raise UnwrittenFiles(f"{self.folder} must be a folder that nobody but uid {os.geteuid()} may write to")
 
     def _write_trust(self, trust: Trust) -> None:
-        for name, lines, check in _files_of(trust):
+        for name, lines, check in self._files_of(trust):
             self._write(name, lines, check)
+
+    def _files_of(self, trust: Trust) -> tuple[tuple[str, list[str], Callable[[Path], None]], ...]:
+        """Name, lines and check of each file of the trust, in the order in which they are written.
+
+        A plain login needs an authority in both files of users. With this order, a key that becomes an online authority
+        opens none before it is trusted as that; and one that stays a break-glass authority is in both at every moment.
+        """
+        of_image = self._authorities_of_image()
+        if not {*trust.user_authorities, *trust.host_authorities}.isdisjoint(of_image):
+            raise UnwrittenFiles(
+                f"{IMAGE_BREAK_GLASS_FILE} has an online authority of the cluster, which would open plain logins: "
+                f"remove it from there"
+            )
+        trusted = dict.fromkeys((*trust.all_user_authorities, *of_image))
+        return (
+            (KNOWN_HOSTS_FILE, [_ANY_HOST + key_line(key) for key in trust.host_authorities], _check_known_hosts),
+            (BREAK_GLASS_FILE, list(map(key_line, trust.break_glass_authorities)), _check_authorities),
+            (USER_AUTHORITIES_FILE, list(map(key_line, trusted)), _check_authorities),
+        )
+
+    def _authorities_of_image(self) -> tuple[PublicKey, ...]:
+        """The break-glass authorities that the image brought.
+
+        Raises:
+            UnwrittenFiles: the file is there, and cannot be read.
+        """
+        try:
+            content = read_bounded(self.folder / IMAGE_BREAK_GLASS_FILE, MAXIMUM_AUTHORITIES_BYTES)
+            return parse_authorities_file(content)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise UnwrittenFiles(f"{IMAGE_BREAK_GLASS_FILE}: {error.strerror}") from None
+        except SSHRefused as refused:
+            raise UnwrittenFiles(f"{IMAGE_BREAK_GLASS_FILE}: {refused}") from None
 
     def _write(self, name: str, lines: list[str], check: Callable[[Path], None]) -> None:
         content = _content(lines)
@@ -161,12 +210,6 @@ class SSHDFiles:
             yield
         except OSError as error:
             raise UnwrittenFiles(f"cannot write {error.filename or self.folder}: {error.strerror}") from None
-
-
-def _files_of(trust: Trust) -> Iterator[tuple[str, list[str], Callable[[Path], None]]]:
-    """Name, lines and check of each file of the trust, in the order in which they are written."""
-    yield KNOWN_HOSTS_FILE, [_ANY_HOST + key_line(key) for key in trust.host_authorities], _check_known_hosts
-    yield USER_AUTHORITIES_FILE, list(map(key_line, trust.user_authorities)), _check_authorities
 
 
 def _content(lines: list[str]) -> bytes:
@@ -188,9 +231,11 @@ def _check_revocation_list(file: Path) -> None:
 
 
 def _check_authorities(file: Path) -> None:
-    for line in _lines_of(file):
+    lines = _lines_of(file)
+    for line in lines:
         _require(parse_key_line, line, file)
-    _require_openssh(file, "-l", "-f", str(file))
+    if lines:  # ssh-keygen reads no empty file
+        _require_openssh(file, "-l", "-f", str(file))
 
 
 def _check_known_hosts(file: Path) -> None:

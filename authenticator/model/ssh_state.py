@@ -43,10 +43,10 @@ class SSHState:
 
 
 def digest_of(trust: Trust) -> str:
-    """A digest of the authorities, whatever their order."""
-    users = sorted(key.blob.hex() for key in trust.user_authorities)
-    hosts = sorted(key.blob.hex() for key in trust.host_authorities)
-    return hashlib.sha256(json.dumps([users, hosts]).encode("ascii")).hexdigest()
+    """A digest of the authorities and of what each is for, whatever their order."""
+    kinds = (trust.user_authorities, trust.break_glass_authorities, trust.host_authorities)
+    listed = [sorted(key.blob.hex() for key in keys) for keys in kinds]
+    return hashlib.sha256(json.dumps(listed).encode("ascii")).hexdigest()
 
 
 def encode_ssh_state(state: SSHState) -> str:

@@ -361,7 +361,7 @@ def _facts_of(found: SigningHostAuthority, keys: ControllerKeys) -> HostAuthorit
     return HostAuthorityFacts(
         key_line(public_key),
         public_key.fingerprint,
-        tuple(map(key_line, (*found.trust.user_authorities, *found.trust.host_authorities))),
+        tuple(map(key_line, (*found.trust.all_user_authorities, *found.trust.host_authorities))),
         keys.subkeys(KeyUse.SSH_NONCE)[0].identifier,
     )
 

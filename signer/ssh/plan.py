@@ -165,7 +165,7 @@ def _with_trust(
     authorities = AvailableAuthorities(
         user.authority,
         host.authority,
-        Trust((*users, *break_glass), hosts, version),
+        Trust(users, break_glass, hosts, version),
         user.created_at,
         host.created_at,
         version if asks_nodes(user) or asks_nodes(host) else 0,
@@ -177,12 +177,8 @@ def break_glass_replaced(before: Offer, after: Offer) -> bool:
     """Whether no break-glass key is in both, and there were some in each. They rotate by generation: a node trusts old
     and new for a while. It is not known after a restart of the controller.
     """
-    former, present = _break_glass_of(before), _break_glass_of(after)
+    former, present = (set(one.authorities.trust.break_glass_authorities) for one in (before, after))
     return bool(former) and bool(present) and not former & present
-
-
-def _break_glass_of(offer: Offer) -> set[PublicKey]:
-    return set(offer.authorities.trust.user_authorities) - set(_public_keys(offer.user))
 
 
 def _public_keys(held: HeldAuthority) -> tuple[HostKey, ...]:

@@ -44,7 +44,7 @@ def measure_host_certificates(runs: int = RUNS) -> list[Verification]:
 
 def _issuing() -> Callable[[], None]:
     host, user = HostAuthority(new_private_key()), UserAuthority(new_private_key())
-    trust = Trust((user.public_key,), (host.public_key,), 7)
+    trust = Trust((user.public_key,), (), (host.public_key,), 7)
     trusted = (key_line(user.public_key), key_line(host.public_key))
     authority = HostAuthorityFacts(key_line(host.public_key), host.public_key.fingerprint, trusted, "0123")
     names = HostNameFacts(frozenset(), ServingFacts(reported_services=ReportedServices((), frozenset({4, 6}))))

@@ -106,6 +106,8 @@ def test_sshd_reads_what_the_agent_writes() -> None:
     assert value("HostCertificate") == str(certificate)
     assert node_files.NODE_NAME_FILE == sshd_files.NODE_NAME_FILE
     assert node_files.REVOKED_KEYS_FILE == sshd_files.REVOKED_KEYS_FILE
+    assert node_files.BREAK_GLASS_FILE == sshd_files.BREAK_GLASS_FILE
+    assert node_files.IMAGE_BREAK_GLASS_FILE == sshd_files.IMAGE_BREAK_GLASS_FILE
 
 
 def test_the_image_brings_empty_lists_and_no_host_key() -> None:
@@ -139,9 +141,9 @@ def test_the_command_is_sshd_s() -> None:
     assert value("AuthorizedPrincipalsCommandUser") == "node-access"
     assert COMMAND.stat().st_mode & 0o777 == 0o755
     text = COMMAND.read_text()
-    for path in (daemon.SOCKET, records.FALLBACK_FOLDER, node_files.FOLDER / node_files.BREAK_GLASS_FILE):
+    files = (node_files.BREAK_GLASS_FILE, node_files.IMAGE_BREAK_GLASS_FILE, node_files.OFFLINE_REVOKED_KEYS_FILE)
+    for path in (daemon.SOCKET, records.FALLBACK_FOLDER, *(node_files.FOLDER / name for name in files)):
         assert f'"{path}"' in text
-    assert f'"{node_files.FOLDER / node_files.OFFLINE_REVOKED_KEYS_FILE}"' in text
     assert f"ANSWERED = {daemon.ANSWERED!r}".replace("'", '"') in text
     assert (
         f"d {records.FALLBACK_FOLDER} 0700 node-access node-access"

@@ -73,7 +73,7 @@ def kit(nodes: tuple[AccessNode, AccessNode], tmp_path: Path) -> Path:
     for name, node in zip(NAMES, nodes, strict=True):
         node.reset()
         node.file("node_name").write_text(f"{name}\n")
-        for file in ("trusted_user_ca_keys", "break_glass_ca_keys"):  # laid down by the image
+        for file in ("trusted_user_ca_keys", "break_glass_ca_keys"):  # as the policy's trust has them
             node.file(file).write_text(f"{key_line(AUTHORITY)}\n")
         public = parse_key_file((node.root / "etc/ssh/ssh_host_ed25519_key.pub").read_bytes())
         reachable = ReachableNode(HostName(name), parse_host_principal(HOST), (host_key(public),))

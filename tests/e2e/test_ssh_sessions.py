@@ -18,13 +18,17 @@ from typing import Final
 
 import pytest
 
+from attestors.wire.node_access import Trust
 from attestors.wire.ssh.certificate import SignedCertificate
 from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.keys import host_key
 from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations, SerialRange
 from attestors.wire.ssh.principals import LoginOnEveryNode, LoginOnNode, PlainPrincipal
-from attestors.wire.ssh.signatures import public_key_of, sign
+from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
+from authenticator.flow.sshd_files import SSHDFiles
 from tests.support.access_node import HOST, NODE, PROGRAM, USER, AccessNode
 from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.node_access import HOST_AUTHORITY
 from tests.support.openssh import private_key
 from tests.support.processes import free_port, wait_until
 from tests.support.software_token import SoftwareToken
@@ -256,6 +260,36 @@ def test_a_break_glass_certificate_opens_every_login(node: AccessNode) -> None:
     revoke(node, certificate, "revoked_keys_offline")
     refused(node, certificate, "root")
     assert "no principals: the certificate is revoked" in node.journal()
+
+
+def test_the_agents_files_open_plain_logins_for_break_glass_authorities_alone(node: AccessNode) -> None:
+    """The image's authority, before the cluster's first trust and after it; and the policy's, until it is withdrawn."""
+    of_image = private_key("ed25519", 86)
+    for name in ("trusted_user_ca_keys", "break_glass_ca_keys_image"):
+        node.file(name).write_text(f"{key_line(public_key_of(of_image))} of the image\n")
+    node.file("break_glass_ca_keys").write_bytes(b"")
+    assert root_by(node, of_image) == "in\n"
+    assert root_by(node, node.break_glass) == ""
+
+    online, break_glass, host = (public_key_of(one) for one in (node.user_authority, node.break_glass, HOST_AUTHORITY))
+    files = SSHDFiles(node.file("revoked_keys").parent)
+    files.install_bundle(node.file("revoked_keys").read_bytes(), Trust((online,), (break_glass,), (host_key(host),), 1))
+    assert node.log_in(node.certificate(ROOT_HERE), "echo in", login="root").stdout == "in\n"
+    for how in ("start", "stop"):
+        node.machine.run(f"systemctl {how} {PROGRAM}")
+        assert root_by(node, node.user_authority) == "", "sshd trusts it, and it is no break-glass authority"
+        assert root_by(node, node.break_glass) == root_by(node, of_image) == "in\n"
+    node.machine.run(f"systemctl start {PROGRAM}")
+
+    files.withdraw(())
+    assert root_by(node, of_image) == "in\n"
+    assert root_by(node, node.break_glass) == ""
+    refused(node, node.certificate(ROOT_HERE), "root")
+
+
+def root_by(node: AccessNode, authority: PrivateKey) -> str:
+    """What a plain login with a certificate of that authority prints."""
+    return node.log_in(node.certificate(ROOT, by=authority, key_id=""), "echo in", login="root").stdout
 
 
 @pytest.mark.parametrize("how", ["stopped", "hung"])

@@ -113,6 +113,8 @@ def _of_requests() -> Iterator[Seed]:
     yield "ssh-host-keys", "two", ssh_host_keys.encode(HostKeysClaim(2**62, claims))
     yield "ssh-host-keys", "without-trust", ssh_host_keys.encode(HostKeysClaim(0, claims[:1]))
     yield "node-access", "two", text_of(*(certificate(public_key_of(key)) for key in keys))
+    marked = text_of(certificate(public_key_of(keys[0])), break_glass_authorities=(public_key_of(keys[1]),))
+    yield "node-access", "break-glass", marked
     yield "requester", "token", b"system:bootstrap:abcdef"
     yield "requester", "node", b"system:node:node-1"
 

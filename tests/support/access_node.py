@@ -127,7 +127,8 @@ class AccessNode(ClosedAtTheEnd):
         self.file("trusted_user_ca_keys").write_text("".join(f"{line}\n" for line in lines))
         self.file("break_glass_ca_keys").write_text(f"{lines[1]} of the safe\n")
         self.file("node_name").write_text(f"{NODE}\n")
-        self.file("revoked_keys_offline").unlink(missing_ok=True)
+        for name in ("revoked_keys_offline", "break_glass_ca_keys_image"):
+            self.file(name).unlink(missing_ok=True)
         self.revoke()
 
     def revoke(self, name: str = "revoked_keys", **entries: Any) -> None:

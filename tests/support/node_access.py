@@ -46,7 +46,7 @@ def signed(made: Certificate, authority: PrivateKey) -> SignedCertificate:
 
 def trust(*, version: int = 7, **changes: Any) -> Trust:
     """The trust of a cluster."""
-    plain = Trust((public_key_of(USER_AUTHORITY),), (public_key_of(HOST_AUTHORITY),), version)
+    plain = Trust((public_key_of(USER_AUTHORITY),), (), (public_key_of(HOST_AUTHORITY),), version)
     return replace(plain, **changes)
 
 

@@ -52,6 +52,7 @@ class NodeAccessTrust:
         return {
             "trustVersion": self.trust.version,
             "userAuthorities": list(map(key_line, self.trust.user_authorities)),
+            "breakGlassAuthorities": list(map(key_line, self.trust.break_glass_authorities)),
             "hostAuthorities": list(map(key_line, self.trust.host_authorities)),
             "revocationList": base64.b64encode(self.revocation_list).decode("ascii"),
         }
@@ -63,13 +64,15 @@ class NodeAccessTrust:
         Raises:
             MalformedStatement: anything else.
         """
-        expect_keys(payload, "payload", "trustVersion", "userAuthorities", "hostAuthorities", "revocationList")
+        authorities = ("userAuthorities", "breakGlassAuthorities", "hostAuthorities")
+        expect_keys(payload, "payload", "trustVersion", *authorities, "revocationList")
         version = number_of(payload["trustVersion"], "trustVersion", minimum=1)
         users = _keys(payload["userAuthorities"], "userAuthorities", MAXIMUM_USER_AUTHORITIES)
+        break_glass = _keys(payload["breakGlassAuthorities"], "breakGlassAuthorities", MAXIMUM_USER_AUTHORITIES)
         hosts = _keys(payload["hostAuthorities"], "hostAuthorities", MAXIMUM_HOST_AUTHORITIES)
         text = text_of(payload["revocationList"], "revocationList", _BASE64)
         try:
-            trust = Trust(users, tuple(map(host_key, hosts)), version)
+            trust = Trust(users, break_glass, tuple(map(host_key, hosts)), version)
             return cls(trust, base64.b64decode(text, validate=True))
         except (SSHRefused, NodeAccessRefused) as refused:
             raise MalformedStatement(f"the authorities: {refused}") from None

@@ -25,7 +25,7 @@ from attestors.wire.ssh.krl import (
     encode_revocation_list,
 )
 from attestors.wire.ssh.signatures import public_key_of
-from node_access.node_files import BREAK_GLASS_FILE, OFFLINE_REVOKED_KEYS_FILE
+from node_access.node_files import BREAK_GLASS_FILE, IMAGE_BREAK_GLASS_FILE, OFFLINE_REVOKED_KEYS_FILE
 from node_access.records import Records
 from node_access.requests import parse_request
 from tests.support.access_node import IMAGE
@@ -157,6 +157,18 @@ def test_without_a_list_of_break_glass_authorities(command: Command, content: by
     assert command.ask(certificate(by=BREAK_GLASS)) == ""
     (command.folder / BREAK_GLASS_FILE).unlink()
     assert command.ask(certificate(by=BREAK_GLASS)) == ""
+
+
+def test_the_image_s_authorities_count_besides(command: Command) -> None:
+    line = (command.folder / BREAK_GLASS_FILE).read_bytes()
+    for policy, image in ((b"", line), (line, b"nonsense")):
+        (command.folder / BREAK_GLASS_FILE).write_bytes(policy)
+        (command.folder / IMAGE_BREAK_GLASS_FILE).write_bytes(image)
+        assert command.ask(certificate(by=BREAK_GLASS)) == "root\n"
+        assert command.ask(certificate()) == ""
+    (command.folder / BREAK_GLASS_FILE).unlink()
+    (command.folder / IMAGE_BREAK_GLASS_FILE).write_bytes(line)
+    assert command.ask(certificate(by=BREAK_GLASS)) == "root\n"
 
 
 def test_the_offline_list_counts(command: Command) -> None:

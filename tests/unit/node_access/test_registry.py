@@ -17,11 +17,12 @@ from attestors.wire.ssh.krl import (
     SerialRange,
     encode_revocation_list,
 )
+from attestors.wire.ssh.principals import PlainPrincipal
 from attestors.wire.ssh.signatures import public_key_of
 from node_access import terminals
 from node_access.machine import Left, Machine, NotAsked, Trace
 from node_access.node_files import NodeFiles
-from node_access.principals import LoginRefused
+from node_access.principals import LoginRefused, accepted_principals
 from node_access.records import Records
 from node_access.registry import HANG_UP_SECONDS, IDLE_TICK_SECONDS, TICK_SECONDS, UNKNOWN_SECONDS, Sessions
 from node_access.reports import Level, Report
@@ -402,6 +403,22 @@ def test_one_line_that_cannot_be_read_locks_nobody_out(world: World, line: bytes
     world.file("break_glass_ca_keys").write_bytes(line + b"\n" + good)
     world.file("node_name").unlink()
     world.present(certificate(by=BREAK_GLASS))
+
+
+def test_the_image_s_authorities_count_besides(world: World) -> None:
+    """Each of the two files alone, and neither is in the other's way. The online authority is in none of them."""
+    line = world.file("break_glass_ca_keys").read_bytes()
+    world.file("node_name").unlink()
+    for policy, image in ((line, b"nonsense"), (b"", line), (b"nonsense", line), (None, line)):
+        world.file("break_glass_ca_keys").unlink(missing_ok=True)
+        if policy is not None:
+            world.file("break_glass_ca_keys").write_bytes(policy)
+        world.file("break_glass_ca_keys_image").write_bytes(image)
+        node = NodeFiles(world.root / "files").node()
+        opened = accepted_principals("root", certificate(by=BREAK_GLASS).certificate, node)
+        assert opened == (PlainPrincipal("root"),)
+        with pytest.raises(LoginRefused, match="none for emergencies"):
+            accepted_principals("root", certificate().certificate, node)
 
 
 def test_what_has_left_is_reported(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from attestors.wire.node_access import (
 )
 from attestors.wire.ssh.certificate import Certificate, CertificateKind
 from attestors.wire.ssh.errors import SSHReason
+from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.keys import Ed25519Key
 from attestors.wire.ssh.principals import HostName, PlainPrincipal
 from attestors.wire.ssh.signatures import public_key_of
@@ -35,6 +37,8 @@ CERTIFICATE = certificate(KEYS[0])
 TEXT = text_of(CERTIFICATE)
 LINES = TEXT.decode().splitlines()
 FIRST, HOST_CERTIFICATE, USER_CA, HOST_CA, VERSION = LINES
+BREAK_GLASS: Final = public_key_of(private_key("ed25519", 201))
+BREAK_GLASS_CA: Final = f"break-glass-ca {key_line(BREAK_GLASS)}"
 OTHER_CA = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43
 
 
@@ -58,6 +62,11 @@ def test_the_form_of_the_text() -> None:
     assert f"host-certificate {CERTIFICATE.line}" == HOST_CERTIFICATE
     assert [USER_CA.split()[0], HOST_CA.split()[0], VERSION] == ["user-ca", "host-ca", "trust-version 7"]
     assert parse(TEXT) == NodeAccess((CERTIFICATE,), trust())
+    marked = text(FIRST, HOST_CERTIFICATE, USER_CA, BREAK_GLASS_CA, HOST_CA, VERSION)
+    assert text_of(CERTIFICATE, break_glass_authorities=(BREAK_GLASS,)) == marked
+    found = parse(marked).trust
+    assert found == trust(break_glass_authorities=(BREAK_GLASS,))
+    assert found.all_user_authorities == (*trust().user_authorities, BREAK_GLASS)
 
 
 host_keys = st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True)
@@ -67,15 +76,18 @@ points = st.binary(min_size=32, max_size=32).map(Ed25519Key)
 @settings(max_examples=100, deadline=None)
 @given(
     keys=host_keys,
-    users=st.lists(st.one_of(points, st.sampled_from([*public_keys().values()])), min_size=1, max_size=8, unique=True),
+    users=st.lists(st.one_of(points, st.sampled_from([*public_keys().values()])), min_size=1, max_size=12, unique=True),
+    online=st.integers(1, 12),
     hosts=st.lists(points, min_size=1, max_size=4, unique=True),
     version=st.integers(1, LARGEST_TRUST_VERSION),
 )
 def test_what_is_rendered_is_read(
-    keys: list[Ed25519Key], users: list[Ed25519Key], hosts: list[Ed25519Key], version: int
+    keys: list[Ed25519Key], users: list[Ed25519Key], online: int, hosts: list[Ed25519Key], version: int
 ) -> None:
     hosts = [key for key in hosts if key not in users] or [Ed25519Key(bytes(31) + b"\x01")]
-    access = NodeAccess(tuple(map(certificate, keys)), Trust(tuple(users), tuple(hosts), version))
+    access = NodeAccess(
+        tuple(map(certificate, keys)), Trust(tuple(users[:online]), tuple(users[online:]), tuple(hosts), version)
+    )
     assert parse(render(access)) == access
 
 
@@ -152,6 +164,26 @@ def test_other_bytes_and_orders_are_refused_or_canonical(content: bytes) -> None
             text(FIRST, HOST_CERTIFICATE, HOST_CA.replace("host", "user"), HOST_CA, VERSION),
             NodeAccessReason.AUTHORITY_FOR_USERS_AND_HOSTS,
         ),
+        (
+            text(FIRST, HOST_CERTIFICATE, USER_CA, HOST_CA.replace("host", "break-glass"), HOST_CA, VERSION),
+            NodeAccessReason.AUTHORITY_FOR_USERS_AND_HOSTS,
+        ),
+        (
+            text(FIRST, HOST_CERTIFICATE, USER_CA, USER_CA.replace("user", "break-glass"), HOST_CA, VERSION),
+            NodeAccessReason.ONLINE_BREAK_GLASS_AUTHORITY,
+        ),
+        (
+            text(FIRST, HOST_CERTIFICATE, USER_CA, BREAK_GLASS_CA, BREAK_GLASS_CA, HOST_CA, VERSION),
+            NodeAccessReason.LINE_REPEATED,
+        ),
+        (text(FIRST, HOST_CERTIFICATE, BREAK_GLASS_CA, HOST_CA, VERSION), NodeAccessReason.LINE_UNEXPECTED),
+        (text(FIRST, HOST_CERTIFICATE, BREAK_GLASS_CA, USER_CA, HOST_CA, VERSION), NodeAccessReason.LINE_UNEXPECTED),
+        (text(FIRST, HOST_CERTIFICATE, USER_CA, HOST_CA, BREAK_GLASS_CA, VERSION), NodeAccessReason.LINE_UNEXPECTED),
+        (text(FIRST, HOST_CERTIFICATE, USER_CA, BREAK_GLASS_CA), NodeAccessReason.LINE_MISSING),
+        (
+            text(FIRST, HOST_CERTIFICATE, USER_CA, BREAK_GLASS_CA + " me", HOST_CA, VERSION),
+            SSHReason.KEY_LINE_HAS_COMMENT,
+        ),
     ],
 )
 def test_each_deviation_has_its_reason(content: bytes, reason: str) -> None:
@@ -166,6 +198,12 @@ def test_more_than_16_kib_are_refused() -> None:
 def test_more_lines_of_one_kind_than_allowed_are_refused() -> None:
     keys = [Ed25519Key(bytes(31) + bytes([number])) for number in range(1, 14)]
     assert refusal(lambda: trust(user_authorities=tuple(keys))) == NodeAccessReason.TOO_MANY_LINES
+    online, break_glass = tuple(keys[:2]), tuple(keys[2:])
+    made = refusal(lambda: trust(user_authorities=online, break_glass_authorities=break_glass))
+    assert made == NodeAccessReason.TOO_MANY_LINES, "13 of both kinds"
+    listed = [f"user-ca {key_line(key)}" for key in keys[:2]] + [f"break-glass-ca {key_line(key)}" for key in keys[2:]]
+    assert reading(text(FIRST, HOST_CERTIFICATE, *listed, HOST_CA, VERSION)) == NodeAccessReason.TOO_MANY_LINES
+    parse(text(FIRST, HOST_CERTIFICATE, *listed[1:], HOST_CA, VERSION))
     assert refusal(lambda: trust(host_authorities=tuple(keys[:5]))) == NodeAccessReason.TOO_MANY_LINES
     four = tuple(map(certificate, keys[:4]))
     assert refusal(lambda: NodeAccess(four, trust())) == NodeAccessReason.TOO_MANY_LINES

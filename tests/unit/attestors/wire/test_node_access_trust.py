@@ -106,13 +106,17 @@ def test_a_bad_revocation_list(revoked: bytes) -> None:
 
 @given(
     users=st.lists(st.builds(Ed25519Key, st.binary(min_size=32, max_size=32)), min_size=1, max_size=12, unique=True),
+    online=st.integers(1, 12),
     host=st.builds(Ed25519Key, st.binary(min_size=32, max_size=32)),
     version=st.integers(1, 2**53 - 1),
     revoked=st.binary(min_size=1, max_size=200),
 )
-def test_every_one_survives(users: list[Ed25519Key], host: Ed25519Key, version: int, revoked: bytes) -> None:
+def test_every_one_survives(
+    users: list[Ed25519Key], online: int, host: Ed25519Key, version: int, revoked: bytes
+) -> None:
     assume(host not in users)
-    found = signed(NodeAccessTrust(Trust(tuple(users), (host,), version), revoked), CLUSTER)
+    made = Trust(tuple(users[:online]), tuple(users[online:]), (host,), version)
+    found = signed(NodeAccessTrust(made, revoked), CLUSTER)
     assert found.statement.kind is Kind.NODE_ACCESS_TRUST
     assert decode(statement.encode(found)) == found
 
@@ -146,6 +150,10 @@ def test_nothing_else_is_read_as_it(position: int, byte: int, cut: bool) -> None
         {"userAuthorities": BUNDLE.document()["userAuthorities"] * 2},
         {"userAuthorities": [key_line(BUNDLE.trust.user_authorities[0]) + " comment"]},
         {"userAuthorities": BUNDLE.document()["hostAuthorities"]},
+        {"breakGlassAuthorities": "x"},
+        {"breakGlassAuthorities": ["ssh-ed25519 AAAA"]},
+        {"breakGlassAuthorities": BUNDLE.document()["userAuthorities"]},
+        {"breakGlassAuthorities": BUNDLE.document()["hostAuthorities"]},
         {"hostAuthorities": []},
         {"hostAuthorities": BUNDLE.document()["hostAuthorities"] * 5},
         {"revocationList": ""},

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from attestors.wire.ssh.certificate import SignedCertificate, parse_certificate_file
-from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.key_line import key_line, parse_authorities_file
 from attestors.wire.ssh.keys import PublicKey
-from attestors.wire.ssh.krl import RevocationList, parse_revocation_list
+from attestors.wire.ssh.krl import RevocationList, encode_revocation_list, parse_revocation_list
 from attestors.wire.ssh.signatures import public_key_of
 from authenticator.flow import sshd_files
 from authenticator.flow.sshd_files import (
+    BREAK_GLASS_FILE,
+    IMAGE_BREAK_GLASS_FILE,
     KNOWN_HOSTS_FILE,
     NODE_NAME_FILE,
     REVOKED_KEYS_FILE,
@@ -23,11 +25,15 @@ from authenticator.flow.sshd_files import (
     UnwrittenFiles,
 )
 from authenticator.model.node_access import AcceptedAccess
+from authenticator.store.files import write_atomically
 from tests.support.node_access import HOST_AUTHORITY, NOW, USER_AUTHORITY, certificate, trust
 from tests.support.openssh import private_key, ssh_keygen
 
 KEY = public_key_of(private_key("ed25519"))
 OTHER = public_key_of(private_key("nistp256"))
+ONLINE, NEXT_ONLINE, BREAK_GLASS, NEXT_BREAK_GLASS, PROMOTED, OF_IMAGE = (
+    public_key_of(private_key("ed25519", number)) for number in range(210, 216)
+)
 PATHS: dict[PublicKey, Path] = {KEY: Path("/etc/ssh/ssh_host_ed25519_key"), OTHER: Path("/etc/ssh/ssh_host_ecdsa_key")}
 
 
@@ -52,6 +58,7 @@ def test_the_files(files: SSHDFiles) -> None:
         "ssh_host_ed25519_key-cert.pub": f"{made[0].line}\n".encode(),
         "ssh_host_ecdsa_key-cert.pub": f"{made[1].line}\n".encode(),
         USER_AUTHORITIES_FILE: f"{key_line(public_key_of(USER_AUTHORITY))}\n".encode(),
+        BREAK_GLASS_FILE: b"",
         KNOWN_HOSTS_FILE: f"@cert-authority * {key_line(public_key_of(HOST_AUTHORITY))}\n".encode(),
         REVOKED_KEYS_FILE: (files.folder / REVOKED_KEYS_FILE).read_bytes(),
         NODE_NAME_FILE: b"worker-1\n",
@@ -135,14 +142,19 @@ def program(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("option", "name"),
-    [("-L", "ssh_host_ed25519_key-cert.pub"), ("-Q", REVOKED_KEYS_FILE), ("-l", USER_AUTHORITIES_FILE)],
+    [
+        ("-L", "ssh_host_ed25519_key-cert.pub"),
+        ("-Q", REVOKED_KEYS_FILE),
+        ("-l", USER_AUTHORITIES_FILE),
+        ("-l", BREAK_GLASS_FILE),
+    ],
 )
 def test_what_openssh_does_not_read_is_not_laid_out(
     files: SSHDFiles, tmp_path: Path, option: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path / "bin", f'[ "$1" != {option} ]', monkeypatch)
     with pytest.raises(UnwrittenFiles, match="ssh-keygen does not read it"):
-        install(files)
+        install(files, break_glass_authorities=(BREAK_GLASS,) if name == BREAK_GLASS_FILE else ())
     assert not [path for path in files.folder.iterdir() if name in path.name]
 
 
@@ -205,10 +217,10 @@ def test_a_symbolic_link_is_replaced_and_not_followed(files: SSHDFiles, tmp_path
 
 def test_withdrawing_leaves_no_trust_and_no_name(files: SSHDFiles) -> None:
     files.withdraw(tuple(PATHS.values()))
-    install(files)
+    install(files, break_glass_authorities=(BREAK_GLASS,))
     revoked = (files.folder / REVOKED_KEYS_FILE).read_bytes()
     files.withdraw(tuple(PATHS.values()))
-    empty = dict.fromkeys((USER_AUTHORITIES_FILE, KNOWN_HOSTS_FILE, NODE_NAME_FILE), b"")
+    empty = dict.fromkeys((USER_AUTHORITIES_FILE, BREAK_GLASS_FILE, KNOWN_HOSTS_FILE, NODE_NAME_FILE), b"")
     assert contents(files) == {**empty, REVOKED_KEYS_FILE: revoked}
 
 
@@ -217,3 +229,102 @@ def test_an_unreadable_certificate_counts_as_none(files: SSHDFiles) -> None:
     install(files)
     files.certificate_file(PATHS[KEY]).write_bytes(b"x")
     assert files.certificate(PATHS[KEY]) == ()
+
+
+# Who opens plain logins.
+
+
+def bring(files: SSHDFiles, content: bytes | None = None) -> None:
+    """The image's own break-glass authority, in the two files that it lays down."""
+    files.folder.mkdir(mode=0o755)
+    line = f"{key_line(OF_IMAGE)} of the safe\n".encode()
+    (files.folder / USER_AUTHORITIES_FILE).write_bytes(line)
+    (files.folder / IMAGE_BREAK_GLASS_FILE).write_bytes(b"# ours\n\n" + line if content is None else content)
+
+
+def keys_in(files: SSHDFiles, name: str) -> list[PublicKey]:
+    path = files.folder / name
+    return list(parse_authorities_file(path.read_bytes())) if path.exists() else []
+
+
+def plain(files: SSHDFiles) -> set[PublicKey]:
+    """The authorities that open plain logins: sshd trusts them, and the node knows them as break-glass ones."""
+    break_glass = keys_in(files, BREAK_GLASS_FILE) + keys_in(files, IMAGE_BREAK_GLASS_FILE)
+    return set(break_glass) & set(keys_in(files, USER_AUTHORITIES_FILE))
+
+
+def test_break_glass_authorities_are_in_both_files_and_online_ones_in_one(files: SSHDFiles) -> None:
+    install(files, user_authorities=(ONLINE,), break_glass_authorities=(BREAK_GLASS,))
+    assert keys_in(files, USER_AUTHORITIES_FILE) == [ONLINE, BREAK_GLASS]
+    assert keys_in(files, BREAK_GLASS_FILE) == [BREAK_GLASS]
+    assert ssh_keygen("-l", "-f", files.folder / BREAK_GLASS_FILE).returncode == 0
+    install(files, user_authorities=(ONLINE,), version=8)
+    assert plain(files) == set(), "the policy names none any more"
+
+
+def test_the_image_keeps_its_own(files: SSHDFiles) -> None:
+    bring(files)
+    (files.folder / BREAK_GLASS_FILE).write_text(f"{key_line(PROMOTED)}\n")
+    brought = (files.folder / IMAGE_BREAK_GLASS_FILE).read_bytes()
+    assert plain(files) == {OF_IMAGE}
+    install(files, user_authorities=(ONLINE,), break_glass_authorities=(BREAK_GLASS, OF_IMAGE))
+    assert keys_in(files, USER_AUTHORITIES_FILE) == [ONLINE, BREAK_GLASS, OF_IMAGE]
+    install(files, user_authorities=(ONLINE,), break_glass_authorities=(BREAK_GLASS,), version=8)
+    assert keys_in(files, USER_AUTHORITIES_FILE) == [ONLINE, BREAK_GLASS, OF_IMAGE]
+    assert keys_in(files, BREAK_GLASS_FILE) == [BREAK_GLASS], "that file is the policy's"
+    assert plain(files) == {BREAK_GLASS, OF_IMAGE}
+    files.withdraw(())
+    assert plain(files) == {OF_IMAGE} == set(keys_in(files, USER_AUTHORITIES_FILE))
+    assert (files.folder / IMAGE_BREAK_GLASS_FILE).read_bytes() == brought
+
+
+def test_no_moment_of_a_change_opens_or_locks_out(files: SSHDFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(files)
+    install(files, user_authorities=(ONLINE,), break_glass_authorities=(BREAK_GLASS, PROMOTED))
+    first, second = {BREAK_GLASS, PROMOTED, OF_IMAGE}, {BREAK_GLASS, NEXT_BREAK_GLASS, OF_IMAGE}
+    assert plain(files) == first
+    moments: list[set[PublicKey]] = []
+
+    def observed(path: Path, content: bytes, **how: Any) -> None:
+        write_atomically(path, content, **how)
+        found = plain(files)
+        moments.append(found)
+        assert {BREAK_GLASS, OF_IMAGE} <= found <= first | second
+        if NEXT_ONLINE in keys_in(files, USER_AUTHORITIES_FILE):
+            assert PROMOTED not in found, "it is an online authority now"
+
+    monkeypatch.setattr(sshd_files, "write_atomically", observed)
+    changed = trust(
+        version=8,
+        user_authorities=(NEXT_ONLINE, PROMOTED),
+        break_glass_authorities=(BREAK_GLASS, NEXT_BREAK_GLASS),
+    )
+    files.install_bundle((files.folder / REVOKED_KEYS_FILE).read_bytes(), changed)
+    assert (len(moments), moments[-1]) == (2, second)
+
+
+@pytest.mark.parametrize("online", [{"user_authorities": (OF_IMAGE,)}, {"host_authorities": (OF_IMAGE,)}])
+def test_an_online_authority_in_the_image_s_file_is_refused(files: SSHDFiles, online: dict[str, Any]) -> None:
+    bring(files)
+    before = contents(files)
+    with pytest.raises(UnwrittenFiles, match="would open plain logins"):
+        files.install_bundle(_empty(), trust(**online))
+    assert {**before, REVOKED_KEYS_FILE: _empty()} == contents(files)
+
+
+@pytest.mark.parametrize("content", [b"nonsense", b"\xff", b"#" * 33 * 1024, b"ssh-ed25519 AAAA"])
+def test_an_image_s_file_that_cannot_be_read_leaves_the_trust_and_not_the_revocations(
+    files: SSHDFiles, content: bytes
+) -> None:
+    bring(files, content)
+    before = contents(files)
+    assert files.differ(_empty(), trust()) == (REVOKED_KEYS_FILE,)
+    with pytest.raises(UnwrittenFiles, match=IMAGE_BREAK_GLASS_FILE):
+        files.install_bundle(_empty(), trust())
+    assert contents(files) == {**before, REVOKED_KEYS_FILE: _empty()}
+    files.withdraw(())
+    assert contents(files)[USER_AUTHORITIES_FILE] == b"", "the former cluster's trust ends all the same"
+
+
+def _empty() -> bytes:
+    return encode_revocation_list(RevocationList(version=1, generated=1))

@@ -27,7 +27,7 @@ from authenticator.configuration import SSH
 from authenticator.flow import sshd_files
 from authenticator.flow.clock import Clock
 from authenticator.flow.host_certificates import HostCertificates
-from authenticator.flow.sshd_files import KNOWN_HOSTS_FILE, REVOKED_KEYS_FILE, USER_AUTHORITIES_FILE
+from authenticator.flow.sshd_files import BREAK_GLASS_FILE, KNOWN_HOSTS_FILE, REVOKED_KEYS_FILE, USER_AUTHORITIES_FILE
 from authenticator.flow.trust_bundle import REFUSED_SECONDS, TrustBundleStep
 from authenticator.model.bundle_state import (
     BundleState,
@@ -286,6 +286,35 @@ def test_trusted_authorities_that_somebody_changed(node: BundleNode) -> None:
     node.look()
     assert node.revocations().version == 5
     assert node.reason == "", "the bundle in force is not refused for that"
+
+
+@pytest.mark.parametrize("content", [None, b"", f"{key_line(trust().user_authorities[0])}\n".encode()])
+def test_break_glass_authorities_that_somebody_changed(node: BundleNode, content: bytes | None) -> None:
+    """The attack: the online authority gets plain logins."""
+    marked = replace(bundle(5), trust=trust(break_glass_authorities=(OTHER_USER,)))
+    node.given(marked, sequence=5)
+    file = node.file(BREAK_GLASS_FILE)
+    assert file.read_text() == f"{key_line(OTHER_USER)}\n"
+    assert node.trusts().splitlines() == [key_line(key) for key in marked.trust.all_user_authorities]
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    node.look()
+    assert file.read_text() == f"{key_line(OTHER_USER)}\n"
+    assert node.state.restored == BREAK_GLASS_FILE
+
+
+def test_an_image_s_file_that_cannot_be_read_is_reported(node: BundleNode) -> None:
+    node.answered()
+    node.file(sshd_files.IMAGE_BREAK_GLASS_FILE).write_text("nonsense")
+    node.given(bundle(5, revoked("one")), sequence=5)
+    assert node.revocations().entries == 1
+    assert (node.state.is_in_place, node.state.restored) == (False, "")
+    assert "the trust bundle is not in force: break_glass_ca_keys_image" in node.told[-1]
+    node.file(sshd_files.IMAGE_BREAK_GLASS_FILE).unlink()
+    node.look()
+    assert node.state.is_in_place
 
 
 def test_a_file_of_somebody_else_stays(node: BundleNode) -> None:

@@ -117,5 +117,15 @@ def test_a_version_stands_for_one_set_of_authorities() -> None:
     assert refusal(state=HELD, user_authorities=(*trust().user_authorities, *other)) == AccessReason.CHANGED_TRUST
     assert accept(state=HELD, version=8, user_authorities=other).trust.user_authorities == other
     more = trust(user_authorities=(*trust().user_authorities, *other))
-    reordered = Trust(more.user_authorities[::-1], more.host_authorities, more.version)
+    reordered = Trust(more.user_authorities[::-1], (), more.host_authorities, more.version)
     assert digest_of(more) == digest_of(reordered)
+
+
+def test_an_online_authority_does_not_become_a_break_glass_one_under_the_same_version() -> None:
+    online, break_glass = trust().user_authorities[0], public_key_of(private_key("ed25519", 201))
+    held = trust(break_glass_authorities=(break_glass,))
+    state = SSHState(held.version, digest_of(held))
+    changed = {"user_authorities": (break_glass,), "break_glass_authorities": (online,)}
+    assert refusal(state=state, **changed) == AccessReason.CHANGED_TRUST
+    assert refusal(state=state, user_authorities=held.all_user_authorities) == AccessReason.CHANGED_TRUST
+    assert accept(state=state, break_glass_authorities=(break_glass,)).trust == held

@@ -59,7 +59,7 @@ ON: Final = policy(ssh={})
 def authority(seed: int = 100) -> SigningHostAuthority:
     host = HostAuthority(cast("Any", private_key("ed25519", seed)))
     user = public_key_of(private_key("ed25519", 200))
-    return SigningHostAuthority(host, Trust((user,), (host.public_key,), 7))
+    return SigningHostAuthority(host, Trust((user,), (), (host.public_key,), 7))
 
 
 class World:

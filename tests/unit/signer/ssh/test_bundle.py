@@ -227,7 +227,7 @@ def test_revocations_of_the_policy() -> None:
         await published.choose({"revoked": REVOKED})
         found = published.accepted(last=before.sequence)
         assert found.trust == before.trust, "no host certificate becomes stale"
-        for signer in (*found.trust.user_authorities, *found.trust.host_authorities, public_keys()["nistp521"]):
+        for signer in (*found.trust.all_user_authorities, *found.trust.host_authorities, public_keys()["nistp521"]):
             assert not is_revoked(found.revocations, user_certificate(signer))
             assert is_revoked(found.revocations, user_certificate(signer, serial=7))
             assert is_revoked(found.revocations, user_certificate(signer, key_id="grant/one"))

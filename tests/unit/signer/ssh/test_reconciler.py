@@ -377,7 +377,8 @@ def test_the_trust_version_grows_with_each_change() -> None:
         await process.until_it_waits()
         assert process.available().trust.version == later, "a comment changes no trust"
         trust = process.available().trust
-        assert trust.user_authorities == (process.available().user.public_key, parse_key_line(LINES[0]))
+        assert trust.user_authorities == (process.available().user.public_key,)
+        assert trust.break_glass_authorities == (parse_key_line(LINES[0]),)
         assert trust.host_authorities == (process.available().host.public_key,)
         assert (len(world.keys_ever(USER)), len(world.keys_ever(HOST))) == (1, 1)
 
@@ -458,11 +459,12 @@ def test_the_authority_of_a_master_secret_is_trusted_as_a_break_glass_key() -> N
     async def scenario() -> None:
         process = await with_master(master_secret())
         trust, version = process.available().trust, process.available().trust.version
-        assert trust.user_authorities == (process.available().user.public_key, derived(0))
+        assert trust.user_authorities == (process.available().user.public_key,)
+        assert trust.break_glass_authorities == (derived(0),)
         process.world.choose({"masterSecretRef": {"name": "master", "generations": [0, 1]}})
         await process.until_it_waits()
         trust = process.available().trust
-        assert trust.user_authorities[1:] == (derived(0), derived(1))
+        assert trust.break_glass_authorities == (derived(0), derived(1))
         assert trust.version == version + 1
         # The same key by its public half: it is there once, and nothing changes.
         both = {"breakGlass": {"publicKeys": [{"key": key_line(derived(0))}]}}
@@ -511,7 +513,7 @@ def test_a_master_secret_that_cannot_be_used_stops_everything(
         assert "hunter2" not in shown + caplog.text
         process.world.api.put(MASTER, master_secret())
         await process.until_it_waits()
-        assert process.available().trust.user_authorities[1:] == (derived(0),)
+        assert process.available().trust.break_glass_authorities == (derived(0),)
 
     run(scenario())
 

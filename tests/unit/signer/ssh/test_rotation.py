@@ -39,9 +39,9 @@ def phases(process: Process) -> tuple[str, str, str]:
 
 
 def lines(process: Process) -> tuple[list[str], list[str]]:
-    """The user and host authorities that are trusted, without the break-glass key."""
+    """The online user authorities and the host authorities that are trusted."""
     trust = process.available().trust
-    return [key_line(key) for key in trust.user_authorities][:-1], [key_line(key) for key in trust.host_authorities]
+    return [key_line(key) for key in trust.user_authorities], [key_line(key) for key in trust.host_authorities]
 
 
 def test_from_the_order_to_the_end() -> None:
