@@ -77,7 +77,7 @@ class Daemon:
         self._selector.register(self._listener, selectors.EVENT_READ, self._listener)
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Serve. Raises OSError: the records cannot be written."""
+        """Serve."""
         self._watch_logins()
         self._alive("READY=1")
         next_tick = self._clock.monotonic()

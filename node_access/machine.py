@@ -14,7 +14,7 @@ from node_access.control_groups import Gone, Hierarchy, NotAConnection, find_hie
 from node_access.processes import NoProcess, Process, Processes
 from node_access.values import Connection, ProcessIdentity
 
-_VARIABLE: Final = "SSH_CONNECTION="
+_VARIABLE: Final = b"\0SSH_CONNECTION="
 _MAXIMUM_ANCESTORS: Final = 64
 
 
@@ -30,6 +30,17 @@ class Left:
     control_groups: str
     is_attached: bool
     """Its terminal or a living parent is the connection's, as with ``su -`` and ``sudo -i``. Else root moved it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """By what processes of a connection can be told after its kill."""
+
+    elsewhere: Mapping[ProcessIdentity, Process]
+    attached: frozenset[ProcessIdentity]
+    remembered: frozenset[ProcessIdentity]
+    variable: bytes
+    """``SSH_CONNECTION``, between NULs; empty if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +110,31 @@ class Machine:
         for number in terminals.pseudo_terminals(process.terminal for process in self._members(connection)):
             terminals.write(number, message)
 
-    def left(self, connection: Connection, seen: Iterable[ProcessIdentity]) -> list[Left]:
-        """Processes of a connection that are elsewhere, as far as that can be seen, before it is killed.
-
-        They were ``seen`` in it, descend from it, have its terminal, or have its ``SSH_CONNECTION``. A process of root
-        that shed all of that is not found.
-        """
+    def trace(self, connection: Connection, seen: Iterable[ProcessIdentity]) -> Trace:
+        """What :meth:`left` needs, to be taken before the kill. Its time is short whatever users run."""
         members = {process.identity.pid: process for process in self._members(connection)}
         table = {process.identity.pid: process for process in self.processes.all()}
-        terminal_devices = {process.terminal for process in members.values()} - {0}
-        variable = self._variable(members)
-        remembered = frozenset(seen)
+        on_terminals = {(process.session, process.terminal) for process in members.values() if process.terminal}
+        elsewhere = {process.identity: process for pid, process in table.items() if pid not in members}
+        attached = frozenset(
+            identity
+            for identity, process in elsewhere.items()
+            if (process.session, process.terminal) in on_terminals or _descends(process, members, table)
+        )
+        return Trace(elsewhere, attached, frozenset(seen), self._variable(members))
+
+    def left(self, trace: Trace) -> list[Left]:
+        """Processes of a connection that are elsewhere, as far as that can be seen.
+
+        They were seen in it, descend from it, have its terminal, or have its ``SSH_CONNECTION``. A process of root
+        that shed all of that is not found.
+        """
         found: list[Left] = []
-        for pid, process in table.items():
-            if pid in members:
-                continue
-            attached = process.terminal in terminal_devices or _descends(process, members, table)
-            if attached or process.identity in remembered or (variable and variable in self._environment(pid)):
+        for identity, process in trace.elsewhere.items():
+            attached = identity in trace.attached
+            if attached or identity in trace.remembered or self._has(identity.pid, trace.variable):
                 with contextlib.suppress(NoProcess):
-                    found.append(Left(process, self.processes.control_groups(pid), attached))
+                    found.append(Left(process, self.processes.control_groups(identity.pid), attached))
         return found
 
     def end(self, identity: ProcessIdentity) -> None:
@@ -138,18 +155,21 @@ class Machine:
             with contextlib.suppress(NoProcess):
                 yield self.processes.find(pid)
 
-    def _variable(self, members: Iterable[int]) -> str:
+    def _variable(self, members: Iterable[int]) -> bytes:
         for pid in members:
-            for one in self._environment(pid):
-                if one.startswith(_VARIABLE):
-                    return one
-        return ""
+            _, name, rest = self._environment(pid).partition(_VARIABLE)
+            if name:
+                return name + rest.partition(b"\0")[0] + b"\0"
+        return b""
 
-    def _environment(self, pid: int) -> list[str]:
+    def _has(self, pid: int, variable: bytes) -> bool:
+        return bool(variable) and variable in self._environment(pid)
+
+    def _environment(self, pid: int) -> bytes:
         try:
             return self.processes.environment(pid)
         except NoProcess:
-            return []
+            return b""
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -73,7 +74,7 @@ class NodeFiles:
         self._break_glass = _File(folder / BREAK_GLASS_FILE, _MAXIMUM_BYTES, _parse_authorities)
         self._revoked = _File(folder / REVOKED_KEYS_FILE, MAXIMUM_LIST_BYTES, _parse_list)
         self._offline = _File(folder / OFFLINE_REVOKED_KEYS_FILE, MAXIMUM_LIST_BYTES, _parse_list)
-        self._last_revocations = Revocations(())
+        self._last: dict[str, RevocationList] = {}
 
     def node(self) -> Node:
         """What they say now. What cannot be read lets nobody in."""
@@ -89,17 +90,27 @@ class NodeFiles:
 
     def revocations(self) -> KnownOrNot:
         """What the two lists say. The first must be there, as sshd demands; the second may be."""
-        files = [self._revoked, *([self._offline] if self._offline.exists() else [])]
-        try:
-            self._last_revocations = Revocations(tuple(file.read() for file in files))
-        except UnreadableFile as unreadable:
-            return UnknownRevocations(f"nobody is let in: {unreadable}")
-        return self._last_revocations
+        files = {REVOKED_KEYS_FILE: self._revoked}
+        if self._offline.exists():
+            files[OFFLINE_REVOKED_KEYS_FILE] = self._offline
+        unreadable: list[str] = []
+        found: dict[str, RevocationList] = {}
+        for name, file in files.items():
+            try:
+                found[name] = file.read()
+            except UnreadableFile as failure:
+                unreadable.append(str(failure))
+                if name in self._last:
+                    found[name] = self._last[name]
+        self._last = found
+        if unreadable:
+            return UnknownRevocations(f"nobody is let in: {'; '.join(unreadable)}")
+        return Revocations(tuple(found.values()))
 
     def last_revocations(self) -> Revocations:
-        """For sessions that run: what the lists said when both could be read."""
+        """For sessions that run: of each list, what it said when it could be read."""
         self.revocations()
-        return self._last_revocations
+        return Revocations(tuple(self._last.values()))
 
 
 def _parse_name(content: bytes) -> NodeName | NotAttested:
@@ -108,8 +119,13 @@ def _parse_name(content: bytes) -> NodeName | NotAttested:
 
 
 def _parse_authorities(content: bytes) -> frozenset[str]:
-    lines = [line for line in content.decode("utf-8").splitlines() if line.strip() and not line.startswith("#")]
-    return frozenset(parse_key_line(" ".join(line.split()[:2])).fingerprint for line in lines)
+    """A line that cannot be read opens nothing, and closes nothing: so does sshd read its own file of authorities."""
+    found: set[str] = set()
+    for line in content.decode("utf-8", "replace").splitlines():
+        if line.strip() and not line.startswith("#"):
+            with contextlib.suppress(SSHRefused):
+                found.add(parse_key_line(" ".join(line.split()[:2])).fingerprint)
+    return frozenset(found)
 
 
 def _parse_list(content: bytes) -> RevocationList:

@@ -11,7 +11,7 @@ from node_access.values import ProcessIdentity
 
 _ZOMBIES: Final = frozenset("ZXx")
 _MAXIMUM_BYTES: Final = 256 * 1024
-_PARENT, _TERMINAL, _STARTED = 1, 4, 19
+_PARENT, _SESSION, _TERMINAL, _STARTED = 1, 3, 4, 19
 """Fields of ``stat`` behind the name, from the state on."""
 
 
@@ -26,8 +26,10 @@ class Process:
     identity: ProcessIdentity
     name: str
     parent: int
+    session: int
+    """Of setsid(2), to which a terminal belongs."""
     terminal: int
-    """Device number; 0 for none."""
+    """Device number; 0 for none. Each container has terminals of its own, whose numbers are those of others."""
 
 
 class Processes:
@@ -82,18 +84,25 @@ class Processes:
         """The control groups of a process, a line for each hierarchy. Raises as :meth:`find`."""
         return self._text(pid, "cgroup")
 
-    def environment(self, pid: int) -> list[str]:
-        """``NAME=VALUE``, as it was when the program started. Raises as :meth:`find`."""
-        return self._text(pid, "environ").split("\0")
+    def environment(self, pid: int) -> bytes:
+        """``NAME=VALUE``, each between two NULs, as when the program started. Raises as :meth:`find`.
+
+        Anything may be in it: it is the process's memory. It is searched, for splitting takes a hundred times as long.
+        """
+        return b"\0" + self._content(pid, "environ") + b"\0"
 
     def _read(self, pid: int) -> tuple[str, Process]:
         text = self._text(pid, "stat")
         name, _, rest = text.partition("(")[2].rpartition(")")
         fields = rest.split()
         identity = ProcessIdentity(pid, int(fields[_STARTED]))
-        return fields[0], Process(identity, name, int(fields[_PARENT]), int(fields[_TERMINAL]))
+        parent, session, terminal = (int(fields[number]) for number in (_PARENT, _SESSION, _TERMINAL))
+        return fields[0], Process(identity, name, parent, session, terminal)
 
     def _text(self, pid: int, file: str) -> str:
+        return self._content(pid, file).decode("utf-8", "replace")
+
+    def _content(self, pid: int, file: str) -> bytes:
         try:
             with (self._proc / str(pid) / file).open("rb") as opened:
                 content = opened.read(_MAXIMUM_BYTES)
@@ -101,4 +110,4 @@ class Processes:
             raise NoProcess(pid) from None
         if not content and file == "stat":
             raise NoProcess(pid)
-        return content.decode("utf-8", "replace")
+        return content

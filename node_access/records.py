@@ -79,12 +79,11 @@ class Records:
         """Logins without this program since the last call; their files are removed."""
         found: list[FallbackLogin] = []
         try:
-            paths = sorted(self._fallback.iterdir())[:_MAXIMUM_FILES]
+            # A command that was killed leaves its partial file, and many of these must hide no login.
+            paths = sorted(path for path in self._fallback.iterdir() if not path.name.startswith("."))
         except OSError:
             return []
-        for path in paths:
-            if path.name.startswith("."):
-                continue
+        for path in paths[:_MAXIMUM_FILES]:
             pid, _, started = path.name.partition("-")
             with contextlib.suppress(OSError):
                 if pid.isdecimal() and started.isdecimal():

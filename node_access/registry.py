@@ -21,7 +21,7 @@ from node_access.principals import LoginRefused, UnknownRevocations, accepted_pr
 from node_access.processes import NoProcess
 from node_access.records import Records
 from node_access.reports import Level, Report
-from node_access.requests import RequestRefused, parse_request
+from node_access.requests import PrincipalsRequest, RequestRefused, parse_request
 from node_access.rules import End, EndReason, Warn, due, prolonged, without_early_warnings
 from node_access.values import Connection, Login, ProcessIdentity, Session
 
@@ -105,7 +105,11 @@ class Sessions:
             NotAsked, RequestRefused, LoginRefused: it gets no principals.
         """
         connection, unprivileged = self._machine.asking(command)
-        return self._register(connection, unprivileged, message)
+        request = parse_request(message)
+        if request.certificate.valid_before <= self._clock.now():
+            # sshd refuses it later, and then the client offers its next one: the connection must not end.
+            raise LoginRefused("the certificate has run out")
+        return self._register(connection, unprivileged, request)
 
     def undecided(self) -> list[Session]:
         """Sessions of which it will show whether the login succeeds."""
@@ -142,9 +146,8 @@ class Sessions:
         return self._pause()
 
     def _register(
-        self, connection: Connection, unprivileged: tuple[ProcessIdentity, ...], message: bytes
+        self, connection: Connection, unprivileged: tuple[ProcessIdentity, ...], request: PrincipalsRequest
     ) -> tuple[UserPrincipal, ...]:
-        request = parse_request(message)
         known = self._sessions.get(connection)
         if known is not None and known.login is Login.SUCCEEDED:
             raise NotAsked("the connection is logged in already")
@@ -157,10 +160,10 @@ class Sessions:
         return principals
 
     def _logged_in(self, session: Session) -> None:
-        self._keep(session)
+        self._change(session)
         self._say(Level.INFO, f"logged in, until {_shown(session)}", session)
         for other in prolonged(list(self._sessions.values()), session, self._clock.now()):
-            self._keep(other)
+            self._change(other)
             by = session.certificate.serial
             self._say(Level.INFO, f"prolonged by the certificate with serial {by}, until {_shown(other)}", other)
 
@@ -174,7 +177,7 @@ class Sessions:
         if isinstance(found, Warn):
             left = max(1, round(found.threshold / 60))
             self._machine.tell(session.connection, f"This session ends in {left} minutes, unless it is prolonged.")
-            self._keep(replace(session, warned_at=found.threshold))
+            self._change(replace(session, warned_at=found.threshold))
         elif isinstance(found, End):
             self._say(Level.INFO, f"ends: {found.reason}", session)
             self._begin_end(session.connection, notes, found.reason)
@@ -190,9 +193,9 @@ class Sessions:
 
     def _end(self, connection: Connection, notes: _Notes) -> None:
         """Kill it, again at each tick until the unit is gone."""
-        left = self._machine.left(connection, notes.seen)
+        trace = self._machine.trace(connection, notes.seen)
         self._machine.kill(connection)
-        for one in left:
+        for one in self._machine.left(trace):
             what = f"process {one.process.identity.pid} ({one.process.name!a})"
             if one.is_attached:
                 self._machine.end(one.process.identity)
@@ -228,7 +231,7 @@ class Sessions:
         try:
             connection = self._machine.connection_of(monitor)
             if connection not in self._sessions:
-                self._register(connection, (), message)
+                self._register(connection, (), parse_request(message))
                 self._say(Level.INFO, "logged in while this program did not run", self._sessions[connection])
         except (NoProcess, NotAConnection, Gone):
             return  # over already
@@ -274,6 +277,14 @@ class Sessions:
     def _keep(self, session: Session) -> None:
         self._records.save(session)
         self._sessions[session.connection] = session
+
+    def _change(self, session: Session) -> None:
+        """Keep a new state of a known session. Without space for it, the ends of all sessions matter more."""
+        self._sessions[session.connection] = session
+        try:
+            self._records.save(session)
+        except OSError as error:
+            self._say(Level.ALERT, f"cannot be recorded: {error.strerror}; a restart does not know this", session)
 
     def _say(self, level: Level, text: str, about: Session | Connection | None = None) -> None:
         self._report(Report(level, text, about))

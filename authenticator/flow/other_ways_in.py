@@ -118,10 +118,17 @@ def _key_files(root: Path, unread: list[str]) -> Iterator[KeyFile]:
 
 
 def _read_file_of_user(path: Path) -> bytes:
-    """A user may have put a pipe or a device there, which must not stop or trouble the reader."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "it is no file", str(path))
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    """A user may have put a pipe or a device there, which must not stop or trouble the reader.
+
+    What is looked at is what is opened: the mere opening of a device may reboot the machine (/dev/watchdog).
+    """
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            raise OSError(errno.EINVAL, "it is no file", str(path))
+        descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(found)
     with open(descriptor, "rb") as file:
         content = file.read(_MAXIMUM_FILE_BYTES + 1)
     if len(content) > _MAXIMUM_FILE_BYTES:

@@ -28,8 +28,14 @@ from signer.rules.host_certificates import (
 )
 from signer.rules.machine import MachineFacts
 
-_AFTER_THE_PLAN = frozenset({HostCertificateReason.AUTHORITIES_NOT_AVAILABLE, HostCertificateReason.SIGNING_FAILED})
-"""The authority may go, or fail, while the record is written."""
+_AFTER_THE_PLAN = frozenset(
+    {
+        HostCertificateReason.AUTHORITIES_NOT_AVAILABLE,
+        HostCertificateReason.NOT_JOURNALED,
+        HostCertificateReason.SIGNING_FAILED,
+    }
+)
+"""The authority may go, fail, or be another one than the journal names, once the record is written."""
 
 
 def require_planned(line: DecisionLine, request: SigningRequest, facts: MachineFacts) -> None:

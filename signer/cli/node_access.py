@@ -39,6 +39,7 @@ from signer.ssh.client_files import (
     check_path,
     cluster_hosts,
     host_authorities,
+    hosts_in,
     known_hosts,
     plain_known_hosts,
     ssh_config,
@@ -154,6 +155,7 @@ def _config(options: argparse.Namespace) -> int:
         raise NodeAccessFailed(f"{str(written)!a} cannot be written: {error.strerror or error}") from error
     print_text(f"{written / CONFIG_FILE}\n")
     _tell(hosts)
+    _warn_of_same_names(folder, written, config)
     print_to_stderr(f'{len(hosts.nodes)} hosts; the first line of ~/.ssh/config: Include "{folder}/*/{CONFIG_FILE}"')
     return 0
 
@@ -175,6 +177,21 @@ def _known_hosts(options: argparse.Namespace) -> int:
     print_text(lines)
     _tell(hosts)
     return 0
+
+
+def _warn_of_same_names(folder: Path, written: Path, config: str) -> None:
+    """Names that another Cluster's file has, too: a tenant may choose them, and ssh takes the first file."""
+    own = hosts_in(config)
+    for file in sorted(folder.glob(f"*/{CONFIG_FILE}")):
+        with contextlib.suppress(OSError):
+            both = () if file.parent == written else sorted(own & hosts_in(file.read_text("ascii", "replace")))
+            if both:
+                names = f"{printable(both[0])}{f' and {len(both) - 1} more' if len(both) > 1 else ''}"
+                first = min(file.parent.name, written.name)
+                print_to_stderr(
+                    f"warning: {names}: also in {printable(str(file))}; ssh takes the host of {printable(first)}, so "
+                    "use a folder of its own for one of the two Clusters"
+                )
 
 
 def _tell(hosts: ClusterHosts) -> None:

@@ -269,6 +269,7 @@ class HostCertificateIssuer:
         """
         found = parts.authority_of(self._key)
         if not isinstance(found, HostAuthorityNotRead):
+            self._waiting_since = _NEVER  # after the next disconnection they are read anew
             return found
         now = self._monotonic()
         if self._waiting_since == _NEVER:

@@ -125,9 +125,16 @@ def require_certifiable(
         if not own and facts.now < holder.held_until:
             raise HostKeysNotCertified(
                 HostCertificateReason.HOST_KEY_IN_USE,
-                f"node {holder.node_name} of {holder.machine.cluster} has the same host key: make a host key on each "
-                "machine, and keep none in images",
+                f"{_shown_for(facts, holder)} has the same host key: make a host key on each machine, and keep none in "
+                "images",
             )
+
+
+def _shown_for(facts: MachineFacts, holder: AttestedNode) -> str:
+    """The holder as the Event names it. The tenant reads that; the operator reads AttestedNodes and the audit log."""
+    if holder.machine.cluster.namespace == facts.machine.cluster.namespace:
+        return f"node {holder.node_name} of {holder.machine.cluster}"
+    return "a node of another namespace, in whose AttestedNode the operator finds the key,"
 
 
 def host_names(facts: MachineFacts) -> HostNames:
@@ -162,7 +169,11 @@ def host_principals(facts: MachineFacts, names: HostNameFacts) -> tuple[str, ...
     if with_cluster not in names.conflicting_names and _is_a_principal(with_cluster):
         wanted.append(with_cluster)
     candidates = host_names(facts)
-    own = tuple(one for one in candidates.dns_names if one not in (facts.node_name, with_cluster, *shorter))
+    # Names with cluster and namespace are nodes' alone. A Machine's own may come from inside of it, as its hostname.
+    of_cluster = _with_cluster(facts, "")
+    own = tuple(
+        one for one in candidates.dns_names if one not in (facts.node_name, *shorter) and not one.endswith(of_cluster)
+    )
     asked = replace(
         facts,
         purpose=Purpose.SERVING,
@@ -243,8 +254,12 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _name_with_cluster(facts: MachineFacts) -> str:
+    return _with_cluster(facts, facts.node_name)
+
+
+def _with_cluster(facts: MachineFacts, name: str) -> str:
     key = facts.machine.cluster
-    return f"{facts.node_name}.{key.name}.{key.namespace}"
+    return f"{name}.{key.name}.{key.namespace}"
 
 
 def _shorter_name(facts: MachineFacts) -> tuple[str, ...]:

@@ -223,6 +223,12 @@ def ssh_config(hosts: ClusterHosts, settings: ClientSettings, known_hosts_file: 
     return head + "".join(_block(hosts, node, settings, check_path(known_hosts_file)) for node in hosts.nodes)
 
 
+def hosts_in(config: str) -> frozenset[str]:
+    """The names of the ``Host`` blocks in a file that :func:`ssh_config` wrote."""
+    lines = (line.split() for line in config.splitlines() if line.startswith("Host "))
+    return frozenset(name for _, *names in lines for name in names)
+
+
 def _block(hosts: ClusterHosts, node: ReachableNode, settings: ClientSettings, known_hosts_file: str) -> str:
     full = hosts.full_name(node)
     options = {
@@ -292,6 +298,7 @@ __all__ = [
     "check_path",
     "cluster_hosts",
     "host_authorities",
+    "hosts_in",
     "known_hosts",
     "plain_known_hosts",
     "ssh_config",

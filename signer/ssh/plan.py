@@ -147,10 +147,10 @@ def _with_trust(
 ) -> RecordTrust | Rotate | Offer:
     users, hosts = _public_keys(user), _public_keys(host)
     digest, seconds = trust_digest(users, hosts, break_glass), int(facts.now.timestamp())
-    if not isinstance(user.trust, RecordedTrust):
-        return RecordTrust(user, RecordedTrust(seconds, digest))
-    version = user.trust.version
+    version = user.trust.version if isinstance(user.trust, RecordedTrust) else 0
     raised = facts.reports.version_after(version, facts.now) if isinstance(facts.reports, Reports) else version
+    if not isinstance(user.trust, RecordedTrust):
+        return RecordTrust(user, RecordedTrust(max(seconds, raised), digest))
     if user.trust.digest != digest:
         return RecordTrust(user, RecordedTrust(max(version + 1, raised, seconds), digest))
     if raised > version:

@@ -14,8 +14,8 @@ from signer.store.caches import Caches
 def recorded_reports(caches: Caches, key: ClusterKey) -> Reports:
     """Implements :data:`~signer.ssh.reports.ReportsOf`. The caches must be in touch with the management cluster.
 
-    A node that never got a host certificate has no trust of ours, so it reports nothing. A worker that joined and has
-    no record that counts may have been given some.
+    A node that never got a host certificate reports nothing, and may have read the trust bundle all the same. A worker
+    that joined and has no record that counts may have been given some trust.
     """
     found = []
     for record in caches.authentic.values():

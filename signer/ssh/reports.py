@@ -46,13 +46,14 @@ class Reports:
     def version_after(self, version: int, now: datetime) -> int:
         """The version of trust that every node takes, where the recorded one is ``version``.
 
-        A node that reports a higher one refuses the recorded one: it is from a backup.
+        A node that reports a higher one refuses the recorded one: it is from a backup. If that is ahead of the clock,
+        nodes may have been given any that is believed at present.
         """
-        most = int((now + BELIEVED_AHEAD).timestamp())
+        seconds, most = int(now.timestamp()), int((now + BELIEVED_AHEAD).timestamp())
         reported = max((one.trust_version for one in self.nodes if one.trust_version <= most), default=0)
         if reported <= version or now.timestamp() - version < RAISED_AFTER.total_seconds():
             return version
-        return max(reported + 1, int(now.timestamp()))
+        return seconds if reported < seconds else most + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -717,8 +717,11 @@ class TestSSH:
             for group, resource, verbs in (
                 ("", "secrets", ["create", "update"]),
                 ("attestation.cluster.x-k8s.io", "nodeattestationpolicies", ["patch"]),
+                ("cluster.x-k8s.io", "machinedeployments", ["list"]),
                 ("bootstrap.cluster.x-k8s.io", "kubeadmconfigs", ["list"]),
-                ("infrastructure.cluster.x-k8s.io", "*", ["list"]),
+                ("bootstrap.cluster.x-k8s.io", "kubeadmconfigtemplates", ["get"]),
+                ("controlplane.cluster.x-k8s.io", "kubeadmcontrolplanes", ["get"]),
+                ("infrastructure.cluster.x-k8s.io", "*", ["get", "list"]),
             )
         }
         assert set(rules()) <= set(rules(self.ON))

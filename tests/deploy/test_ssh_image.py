@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -48,7 +49,8 @@ def test_systemd_reads_every_line(tmp_path: Path) -> None:
     if analyze is None:
         skip_or_fail(MissingPart("systemd-analyze is not installed: apt-get install systemd"))
     shutil.copytree(IMAGE, tmp_path, dirs_exist_ok=True)
-    for program in ("usr/sbin/sshd", "usr/bin/ssh-keygen", "usr/local/bin/node-access-sessions"):
+    coreutils = ("bin/rm", "bin/sync", "bin/mv")
+    for program in ("usr/sbin/sshd", "usr/bin/ssh-keygen", "usr/local/bin/node-access-sessions", *coreutils):
         (tmp_path / program).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / program).touch(mode=0o755)
     folder = tmp_path / "etc/systemd/system"
@@ -80,6 +82,21 @@ def test_a_connection_ends_as_a_whole_and_leaves_no_unit() -> None:
     assert not [line for line in lines if line.startswith("Delegate")]
 
 
+def test_the_processes_of_some_connections_keep_no_other_from_starting() -> None:
+    """Break-glass included. An administrator must get in to end what is going on."""
+
+    def number(name: str, key: str) -> int:
+        [found] = [line.removeprefix(f"{key}=") for line in unit(name) if line.startswith(f"{key}=")]
+        return int(found)
+
+    of_all = number("node-access-ssh.socket", "MaxConnections") * number("node-access-ssh@.service", "TasksMax")
+    assert of_all < number("nodeaccess.slice", "TasksMax")
+
+
+def test_nobody_logs_in_as_the_command_s_user() -> None:
+    assert value("DenyUsers") == value("AuthorizedPrincipalsCommandUser")
+
+
 def test_sshd_reads_what_the_agent_writes() -> None:
     folder = DEFAULT_SSH_FOLDER
     assert str(node_files.FOLDER) == folder
@@ -96,7 +113,25 @@ def test_the_image_brings_empty_lists_and_no_host_key() -> None:
     names = {sshd_files.USER_AUTHORITIES_FILE, sshd_files.REVOKED_KEYS_FILE, sshd_files.KNOWN_HOSTS_FILE}
     assert brought == dict.fromkeys([*names, node_files.BREAK_GLASS_FILE], b"")
     assert not list(IMAGE.rglob("ssh_host_*"))
-    assert "ConditionPathExists=!/etc/ssh/ssh_host_ed25519_key" in unit("node-access-host-key.service")
+
+
+def test_the_host_key_is_whole_or_made_again(tmp_path: Path) -> None:
+    """A first start that loses power leaves nothing, an empty file, or half a key under another name."""
+    lines = unit("node-access-host-key.service")
+    assert f"ConditionFileNotEmpty=!{value('HostKey')}" in lines
+    commands = [line.removeprefix("ExecStart=").split() for line in lines if line.startswith("ExecStart=")]
+    assert [command[0] for command in commands if value("HostKey") in command] == ["/bin/mv"]
+    assert commands[-1][-1] == value("HostKey")
+    if shutil.which("ssh-keygen") is None:
+        skip_or_fail(MissingPart("ssh-keygen is not installed: apt-get install openssh-client"))
+    (tmp_path / ".ssh_host_ed25519_key.new").write_text("half")
+    (tmp_path / "ssh_host_ed25519_key").touch()
+    for command in commands:
+        words = shlex.split(" ".join(command).replace("/etc/ssh", str(tmp_path)))
+        subprocess.run([Path(words[0]).name, *words[1:]], check=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ssh_host_ed25519_key", "ssh_host_ed25519_key.pub"]
+    assert (tmp_path / "ssh_host_ed25519_key").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "ssh_host_ed25519_key").read_text().endswith("-----END OPENSSH PRIVATE KEY-----\n")
 
 
 def test_the_command_is_sshd_s() -> None:

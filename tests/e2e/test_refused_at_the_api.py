@@ -110,6 +110,18 @@ WRONG: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         policy(ssh={"breakGlass": {"publicKeys": [{"key": f"{SSH_KEY[:-1]}{end}"} for end in "ABCDEFGHI"]}}),
         ("spec.ssh.breakGlass.publicKeys", "8"),
     ),
+    "a master secret without a name": (
+        policy(ssh={"masterSecretRef": {"generations": [0]}}),
+        ("spec.ssh.masterSecretRef", "name", "required"),
+    ),
+    "a master secret elsewhere": (
+        policy(ssh={"masterSecretRef": {"name": "../a"}}),
+        ("spec.ssh.masterSecretRef.name", "should match"),
+    ),
+    "three generations of a master secret": (
+        policy(ssh={"masterSecretRef": {"name": "a", "generations": [0, 1, 2]}}),
+        ("spec.ssh.masterSecretRef.generations", "2"),
+    ),
     "a serial number 0 to revoke": (revoking("serials", "0"), ("spec.ssh.revoked.serials", "should match")),
     "a serial number of 20 digits": (revoking("serials", "1" * 20), ("spec.ssh.revoked.serials", "19")),
     "a serial number that is none": (revoking("serials", 7), ("spec.ssh.revoked.serials", "string")),
@@ -416,6 +428,7 @@ RIGHT_BY_RULE: Final = {
             "hostCertificateDuration": "8784h",
             "breakGlass": {"publicKeys": [{"key": SSH_KEY, "comment": "in the safe"}, {"key": SSH_SECURITY_KEY}]},
             "revoked": {"keyIDs": ["ssh-sign/a@b"], "serials": ["9" * 19], "publicKeys": [SSH_KEY, SSH_SECURITY_KEY]},
+            "masterSecretRef": {"name": "break-glass", "generations": [0, 1]},
             "rotationPeriod": "2160h",
         }
     ),

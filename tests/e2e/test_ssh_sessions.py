@@ -365,6 +365,19 @@ def test_failed_logins_leave_nothing(node: AccessNode) -> None:
     assert node.machine.output() == ""
 
 
+def test_an_expired_certificate_that_is_offered_first(node: AccessNode) -> None:
+    """As by an agent that still has the last hour's. sshd asks for its principals, too."""
+    expired, renewed = node.certificate(seconds=-10), node.certificate()
+    file = node.client / "renewed-cert.pub"
+    file.write_text(f"{renewed.line}\n")
+    command = node.ssh(expired, "-o", f"CertificateFile={file}", NODE, "sleep 2; echo in")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "in\n"), done
+    journal = node.journal()
+    assert "no principals: the certificate has run out" in journal
+    assert f"(serial {expired.certificate.serial})" in journal, "sshd did ask"
+
+
 def test_a_flood_of_connections(node: AccessNode) -> None:
     """Test 61: systemd refuses more than the socket's limit, others get in afterwards, and nobody is penalised."""
     with contextlib.ExitStack() as stack:

@@ -27,7 +27,7 @@ from signer.audit.decision_inputs import NOT_REACHED, HostKeysStage
 from signer.audit.decision_line import DecisionLine
 from signer.configuration import operator_settings
 from signer.kube.resources import SECRETS
-from signer.model.host_keys import AttestedHostKeys
+from signer.model.host_keys import NO_HOST_KEYS, AttestedHostKeys
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, new_record
 from signer.offline.main import main
 from signer.rules.host_certificates import HostAuthorityFacts
@@ -292,6 +292,24 @@ def test_no_changed_line_is_verified(harness: Harness) -> None:
     names = (*TAMPERED, "repeated, with another journal", "repeated, with another certificate")
     undetected = [name for name, one in zip(names, found[2:], strict=True) if not isinstance(one, Differs)]
     assert undetected == []
+
+
+@pytest.mark.parametrize("reason", ["AuthoritiesNotAvailable", "NotJournaled", "SigningFailed"])
+def test_what_changes_while_the_record_is_written_is_no_change_of_the_log(harness: Harness, reason: str) -> None:
+    """The authority may be replaced between plan and signature. ``audit verify`` takes that for what it is."""
+    cluster = on(harness)
+    node = added(cluster, "worker-1")
+    posts(cluster, node, claim_of(node, KEY), "worker-1")
+    audit, options, attestors = harness.audited[0]
+    changed = said(
+        audit.lines[0],
+        host_keys=NO_HOST_KEYS,
+        host_certificates=(),
+        host_certificates_refused=reason,
+        host_certificates_message="it went meanwhile",
+    )
+    (found,) = replayed([changed], options.registry, partial(operator_settings, attestors))
+    assert not isinstance(found, Differs)
 
 
 @pytest.mark.parametrize("at", ["approval", "status"])

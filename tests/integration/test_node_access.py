@@ -183,6 +183,14 @@ def test_a_stock_ssh_logs_in_without_a_prompt(
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert sorted(one.name for one in folder.iterdir()) == ["config", "known_hosts"]
 
+    # A tenant's Cluster and node may have the same names.
+    assert "warning" not in err
+    other = tmp_path / "na" / "another.production"
+    other.mkdir()
+    (other / "config").write_text("\nHost worker-1.production worker-1.production.another\n    Port 22\n")
+    code, _, err = run("config", "production", *choices)
+    assert f"warning: worker-1.production: also in {other}/config; ssh takes the host of another.production" in err
+
 
 def test_a_plain_host_key_is_refused(
     clusters: tuple[WorldCluster, WorldCluster], server: SSHServer, run: Run, tmp_path: Path

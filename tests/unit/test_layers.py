@@ -45,8 +45,8 @@ def test_contracts_hold() -> None:
         ),
         ("    testing\n    entry\n", "    entry\n    testing\n"),
         (
-            "    decision | rotation | ssh\n    audit | store | admission\n",
-            "    audit | store | admission\n    decision | rotation | ssh\n",
+            "    decision | rotation\n    audit | store | admission\n",
+            "    audit | store | admission\n    decision | rotation\n",
         ),
         ("    status | replicas\n    telemetry\n", "    telemetry\n    status | replicas\n"),
         ("    multiprocessing\n", "    multiprocessing\n    cryptography\n"),

@@ -53,5 +53,6 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "path": "Requested path of the diagnostics.",
         "lease": "Namespace and name of the Lease.",
         "failed": "Number of objects deferred to the next round.",
+        "version": "Version of a published trust bundle.",
     }
 )

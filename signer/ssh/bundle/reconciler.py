@@ -167,8 +167,10 @@ class BundleReconciler:
         self._published = self._shown = published
         self._waits = 0
         if published.written:
-            extra = {"cluster": str(self._key), "version": published.sequence}
-            _LOG.info("the SSH trust bundle is published", extra=extra)
+            _LOG.info(
+                "the SSH trust bundle is published",
+                extra={"cluster": str(self._key), "version": published.sequence},
+            )
         return VERIFIED_SECONDS
 
     async def _publish(self, client: GetCreateReplace, found: AvailableAuthorities) -> PublishedBundle:

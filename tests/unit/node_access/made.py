@@ -82,12 +82,20 @@ class Kernel:
         return Machine(Processes(self.root / "proc"), Hierarchy(self.root / "cgroup", "0::"))
 
     def start(
-        self, pid: int, *, parent: int = 1, group: str = PATH, started: int = 11, terminal: int = 0, state: str = "S"
+        self,
+        pid: int,
+        *,
+        parent: int = 1,
+        group: str = PATH,
+        started: int = 11,
+        session: int = 0,
+        terminal: int = 0,
+        state: str = "S",
     ) -> ProcessIdentity:
         """A process; it is in the control group's list if that exists."""
         folder = self.root / "proc" / str(pid)
         folder.mkdir(parents=True, exist_ok=True)
-        fields = [state, parent, 0, 0, terminal, *range(14), started]
+        fields = [state, parent, 0, session, terminal, *range(14), started]
         (folder / "stat").write_text(f"{pid} (sleep) 1) {' '.join(map(str, fields))}\n")
         (folder / "cgroup").write_text(f"9:name=systemd:/\n0::{group}\n")
         (folder / "environ").write_text("HOME=/\0")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -136,7 +138,8 @@ def test_what_has_left(kernel: Kernel) -> None:
     (kernel.root / f"proc/{OUTSIDE + 3}/environ").write_text("SSH_CONNECTION=10.0.0.2 40000 10.0.0.1 2222\0")
     kernel.start(OUTSIDE + 10, parent=OUTSIDE, group="/")
     remembered = ProcessIdentity(OUTSIDE + 2, 11)
-    found = kernel.machine.left(connection(kernel), [remembered, ProcessIdentity(OUTSIDE + 4, 10)])
+    seen = [remembered, ProcessIdentity(OUTSIDE + 4, 10)]
+    found = kernel.machine.left(kernel.machine.trace(connection(kernel), seen))
     assert {one.process.identity.pid - OUTSIDE: one.is_attached for one in found} == {
         0: True,
         10: True,
@@ -145,6 +148,26 @@ def test_what_has_left(kernel: Kernel) -> None:
         3: False,
     }
     assert shell in kernel.machine.members(connection(kernel))
+
+
+def test_a_terminal_of_a_container_is_another_one(kernel: Kernel) -> None:
+    """Each container has a devpts of its own: its first terminal has the number of the node's first terminal."""
+    kernel.start(SHELL, parent=MONITOR, session=SHELL, terminal=TERMINAL)
+    kernel.start(OUTSIDE, group="/kubepods/pod1/c", session=OUTSIDE, terminal=TERMINAL)
+    assert kernel.machine.left(kernel.machine.trace(connection(kernel), [])) == []
+
+
+def test_environments_of_nothing_but_ends(kernel: Kernel) -> None:
+    """A process writes what it likes into its own; thousands with 256 KiB of NULs delayed the kill for minutes."""
+    for number in range(100):
+        kernel.start(OUTSIDE + number, group=PATH if number % 2 else "/system.slice/x.service")
+        (kernel.root / f"proc/{OUTSIDE + number}/environ").write_bytes(bytes(256 * 1024))
+    (kernel.root / f"proc/{OUTSIDE + 2}/environ").write_bytes(b"XSSH_CONNECTION=a\0SSH_CONNECTION=10.0.0.23\0")
+    kernel.start(SHELL)
+    (kernel.root / f"proc/{SHELL}/environ").write_bytes(b"SSH_CONNECTION=10.0.0.2")
+    before = time.process_time()
+    assert kernel.machine.left(kernel.machine.trace(connection(kernel), [])) == []
+    assert time.process_time() - before < 0.4
 
 
 def test_the_connections(kernel: Kernel) -> None:
@@ -204,11 +227,12 @@ def test_real_processes() -> None:
     """The numbers are where proc(5) says."""
     with subprocess.Popen(["sleep", "60"]) as process:
         found = Processes().find(process.pid)
-        assert found.parent > 0
+        assert found.parent == os.getpid()
+        assert found.session == os.getsid(process.pid)
         assert Processes().runs(found.identity)
         assert any(one.identity == found.identity for one in Processes().all())
         # It is there a moment after exec has closed the descriptors for which Popen waits.
-        wait_until(lambda: any(one.startswith("PATH=") for one in Processes().environment(process.pid)), "environment")
+        wait_until(lambda: b"\0PATH=" in Processes().environment(process.pid), "environment")
         Machine().end(ProcessIdentity(process.pid, found.identity.started + 1))
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,14 +19,14 @@ from attestors.wire.ssh.krl import (
 )
 from attestors.wire.ssh.signatures import public_key_of
 from node_access import terminals
-from node_access.machine import NotAsked
+from node_access.machine import Left, Machine, NotAsked, Trace
 from node_access.node_files import NodeFiles
 from node_access.principals import LoginRefused
 from node_access.records import Records
 from node_access.registry import HANG_UP_SECONDS, IDLE_TICK_SECONDS, TICK_SECONDS, UNKNOWN_SECONDS, Sessions
 from node_access.reports import Level, Report
 from node_access.requests import RequestRefused
-from node_access.values import Connection, Login
+from node_access.values import Connection, Login, Session
 from tests.unit.node_access.made import (
     BREAK_GLASS,
     COMMAND,
@@ -170,6 +171,27 @@ def test_the_certificate_of_the_last_question_counts(world: World) -> None:
     assert "ends: Expired" in world.said()
 
 
+def test_an_agent_that_offers_an_expired_certificate_first(world: World) -> None:
+    """ssh-agent before OpenSSH 10.1 keeps them. The connection must live until the next one is offered."""
+    world.kernel.log_in()
+    with pytest.raises(LoginRefused, match="run out"):
+        world.sessions.answer(COMMAND, message(certificate(serial=1, valid_before=NOW)))
+    world.pass_time(0)
+    world.sessions.answer(COMMAND, message(certificate(serial=2)))
+    world.kernel.end(UNPRIVILEGED)
+    world.pass_time(HANG_UP_SECONDS)
+    assert not world.kernel.killed()
+    assert "(serial 2, CA" in world.said()
+
+
+def test_a_login_without_the_daemon_that_has_run_out_meanwhile_ends_at_once(world: World) -> None:
+    world.kernel.log_in()
+    fall_back(world, message(certificate(by=BREAK_GLASS, valid_before=NOW)))
+    world.pass_time(0)
+    world.pass_time(TICK_SECONDS)
+    assert "ends: Expired" in world.said()
+
+
 def test_nobody_asks_for_a_connection_that_is_logged_in(world: World) -> None:
     world.log_in(certificate())
     world.kernel.start(COMMAND, parent=MONITOR)
@@ -271,6 +293,15 @@ def test_a_login_without_the_daemon_is_adopted(world: World) -> None:
     assert world.kernel.killed()
 
 
+def test_partial_files_of_killed_commands_hide_no_login(world: World) -> None:
+    world.kernel.log_in()
+    for number in range(300):
+        fall_back(world, b"", f".{number}")
+    fall_back(world, message(certificate(by=BREAK_GLASS)))
+    world.pass_time(0)
+    assert "logged in while this program did not run" in world.said()
+
+
 @pytest.mark.parametrize("content", [b"", b"\0\0\0\0"], ids=["nothing", "no certificate"])
 def test_what_is_no_login_without_the_daemon(world: World, content: bytes) -> None:
     world.kernel.log_in()
@@ -313,6 +344,27 @@ def test_a_missing_list_is_an_alarm(world: World) -> None:
     assert "readable again" in world.said()
 
 
+def test_a_list_revokes_while_the_other_cannot_be_read(world: World) -> None:
+    world.log_in(certificate())
+    world.file("revoked_keys_offline").write_bytes(b"x")
+    world.pass_time(1)
+    world.revoke(7)
+    world.pass_time(TICK_SECONDS)
+    assert "ends: Revoked" in world.said()
+
+
+def test_what_a_list_said_counts_while_it_cannot_be_read(world: World) -> None:
+    files = NodeFiles(world.root / "files")
+    world.revoke(7)
+    world.file("revoked_keys_offline").write_bytes(b"x")
+    assert files.last_revocations().revoke(certificate().certificate)
+    world.file("revoked_keys").unlink()
+    assert files.last_revocations().revoke(certificate().certificate)
+    world.file("revoked_keys_offline").unlink()
+    world.revoke()
+    assert not files.last_revocations().revoke(certificate().certificate)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [("revoked_keys", b"ssh-ed25519 AAAA"), ("revoked_keys_offline", b"x"), ("revoked_keys_offline", bytes(5 << 20))],
@@ -343,6 +395,15 @@ def test_keys_that_cannot_be_read_open_nothing(world: World, content: bytes) -> 
         world.present(certificate(by=BREAK_GLASS))
 
 
+@pytest.mark.parametrize("line", [b"nonsense", b"\xff", b"ssh-ed25519 AAAA", b"ssh-dss AAAAB3NzaC1kc3M="])
+def test_one_line_that_cannot_be_read_locks_nobody_out(world: World, line: bytes) -> None:
+    """sshd and the command, too, read the others. Break-glass is tried on the day on which it must work."""
+    good = world.file("break_glass_ca_keys").read_bytes()
+    world.file("break_glass_ca_keys").write_bytes(line + b"\n" + good)
+    world.file("node_name").unlink()
+    world.present(certificate(by=BREAK_GLASS))
+
+
 def test_what_has_left_is_reported(world: World) -> None:
     """Test 64."""
     world.log_in(certificate())
@@ -356,6 +417,21 @@ def test_what_has_left_is_reported(world: World) -> None:
     world.pass_time(TICK_SECONDS)
     assert f"process {SHELL} ('sleep) 1') has left the connection's unit, and goes on" in world.said()
     assert f"process {OUTSIDE} ('sleep) 1') had left the connection's unit, and was ended, too" in world.said()
+
+
+def test_the_kill_does_not_wait_for_what_other_processes_hold(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.log_in(certificate())
+    world.revoke(7)
+    world.pass_time(TICK_SECONDS)
+    killed: list[bool] = []
+
+    def left(_: Machine, __: Trace) -> list[Left]:
+        killed.append(world.kernel.killed())
+        return []
+
+    monkeypatch.setattr(Machine, "left", left)
+    world.pass_time(TICK_SECONDS)
+    assert killed == [True]
 
 
 def test_what_outlives_a_client_s_own_end_is_reported(world: World) -> None:
@@ -374,6 +450,26 @@ def test_a_login_is_a_record_before_it_is_an_answer(world: World) -> None:
     (world.root / "records").rmdir()
     with pytest.raises(OSError, match="No such file"):
         world.sessions.answer(COMMAND, message(certificate()))
+
+
+def test_sessions_end_while_no_record_can_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/run is full. The login succeeds, the first session is warned, and the second is ended, in one process."""
+    world.log_in(certificate(serial=1, valid_before=NOW + 1000))
+    for pid in (MONITOR, COMMAND):
+        world.kernel.end(pid)
+    connection = world.present(certificate(serial=2, key_id="grant/bob", valid_before=NOW + 900), path=SECOND)
+
+    def save(_: Records, __: Session) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Records, "save", save)
+    world.kernel.end(UNPRIVILEGED)
+    assert world.sessions.settle(connection)
+    world.pass_time(900)
+    world.pass_time(HANG_UP_SECONDS)
+    assert world.kernel.killed(SECOND)
+    alerts = [report.text for report in world.reports if report.level is Level.ALERT]
+    assert alerts == ["cannot be recorded: No space left on device; a restart does not know this"] * 2
 
 
 def test_a_record_is_what_was_kept(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -96,6 +97,23 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         "/root/.ssh/authorized_keys cannot be read: it is no file",
         "/root/.ssh/authorized_keys2 cannot be read: larger than 4 bytes",
     )
+
+
+def test_what_is_looked_at_is_what_is_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who exchanges the file at the right moment has no device opened by root."""
+    keys = write(root, "root/.ssh/authorized_keys", "")
+    device = write(root, "root/device", "ssh-ed25519 AAAA\n")
+    looked: list[int] = []
+
+    def is_file(mode: int) -> bool:
+        if not looked:
+            device.replace(keys)
+        looked.append(mode)
+        return True
+
+    monkeypatch.setattr(stat, "S_ISREG", is_file)
+    assert KeyFile("/root/.ssh/authorized_keys", 0) in read_node(root).key_files
+    assert looked
 
 
 def test_homes_are_bounded_and_hostile(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

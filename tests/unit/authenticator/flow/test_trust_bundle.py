@@ -418,7 +418,7 @@ DUE: Final = 1 + int(node_digest(NODE), 16) % RENEWAL_SPREAD_SECONDS
 
 def test_a_bundle_has_the_node_attest_once(node: BundleNode) -> None:
     node.answered()
-    assert not node.wants_renewal()
+    assert (node.wants_renewal(), node.certificates.trust_version()) == (False, 7)
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
     due = int(node.node.time) + DUE
     assert (node.state.renew_below, node.state.renew_due) == (8, due)
@@ -464,6 +464,16 @@ def test_a_request_that_was_on_its_way_is_no_report(node: BundleNode) -> None:
     assert node.wants_renewal()
 
 
+def test_after_a_crash_the_report_of_the_next_certificate_is_not_taken_for_that_of_the_former(node: BundleNode) -> None:
+    """The report is stored first, and the certificate of that request is lost."""
+    node.given(bundle(5, version=8, renew_below=8), sequence=5)
+    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    former = node.pair
+    node.renewed(8)
+    node.store.save_pair(Purpose.CLIENT, former)
+    assert node.wants_renewal()
+
+
 def test_what_cannot_be_reported_is_asked_once(node: BundleNode) -> None:
     """Another request would report no more: no loop of requests, each of which costs an entry in the journal."""
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
@@ -487,6 +497,9 @@ def test_files_first(node: BundleNode, monkeypatch: pytest.MonkeyPatch) -> None:
         node.node.pass_by(RENEWAL_SPREAD_SECONDS)
         assert (node.state.is_in_place, node.state.renew_below) == (False, 0)
         assert not node.wants_renewal()
+        node.answered(version=6)
+        assert node.rejected == "OlderTrust", "a trust that is not in force yet is no excuse for an older one"
+        assert node.store.ssh_state().trust_version == 7
     node.look()
     assert node.state.renew_below == 8
 

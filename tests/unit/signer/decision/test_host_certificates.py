@@ -177,6 +177,16 @@ def test_a_controller_that_just_started_waits_for_its_authorities_and_not_for_lo
     assert why(world.plan(asking(), facts())) is HostCertificateReason.AUTHORITIES_NOT_AVAILABLE
 
 
+def test_it_waits_for_them_after_each_disconnection(world: World) -> None:
+    """Then they are read anew. The wait of the start is long over."""
+    for now in (0.0, 1000.0, 2000.0):
+        world.now, world.answer = now, HostAuthorityNotRead()
+        with pytest.raises(Deferred):
+            world.plan(asking(), facts())
+        world.answer = authority()
+        assert isinstance(world.plan(asking(), facts()), AttestedHostKeys)
+
+
 def test_two_requests_with_one_key_are_recorded_one_after_the_other() -> None:
     being = HostKeysBeingCertified()
     with being.hold(("one", "two")):

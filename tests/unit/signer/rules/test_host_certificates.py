@@ -15,7 +15,7 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.ssh.sshsig import Namespace, sign_message
 from attestors.wire.ssh_host_keys import ClaimedHostKey, HostKeysClaim, claim_with, encode
-from signer.model.cluster import MachineAddress
+from signer.model.cluster import ClusterKey, MachineAddress
 from signer.model.host_keys import HostCertificateReason
 from signer.model.record import AttestedNode
 from signer.model.service_networks import ReportedServices
@@ -130,6 +130,17 @@ def test_a_key_of_another_identity_is_in_use_until_its_name_is_free() -> None:
     require_certifiable(PROVEN, facts(now=held.held_until), (held,), AUTHORITY)
 
 
+def test_a_holder_in_another_namespace_is_not_named_to_the_tenant() -> None:
+    held = holder(facts().now)
+    own = held.machine
+    elsewhere = replace(held, machine=replace(own, cluster=ClusterKey("team-b", "secret-project")))
+    for one, shown in ((held, str(own.cluster)), (elsewhere, "a node of another namespace")):
+        with pytest.raises(HostKeysNotCertified) as error:
+            require_certifiable(PROVEN, facts(), (one,), AUTHORITY)
+        assert shown in error.value.message
+        assert not {"team-b", "secret-project"} & set(error.value.message.replace("/", " ").split())
+
+
 def test_the_same_machine_may_have_its_key_under_another_name() -> None:
     require_certifiable(PROVEN, facts(), (holder(facts().now, facts().identity.identity),), AUTHORITY)
 
@@ -157,6 +168,15 @@ def test_what_another_machine_has_too_is_left_out() -> None:
     key = asked.machine.cluster
     both = f"{asked.node_name}.{key.name}.{key.namespace}"
     assert host_principals(asked, taken("192.0.2.17", "a.example", both)) == (asked.node_name,)
+
+
+@pytest.mark.parametrize("other", ["worker-2", "worker-3.example", "not-yet"])
+def test_a_machine_whose_hostname_is_anothers_name_with_cluster_and_namespace(other: str) -> None:
+    """A provider may take the hostname from inside of the machine. Clients know the other node by that name."""
+    key = facts().machine.cluster
+    full = f"{other}.{key.name}.{key.namespace}"
+    asked = facts(("Hostname", full), ("InternalDNS", full.upper()), proven=verified(dns_names=(full,)))
+    assert host_principals(asked, FREE) == (asked.node_name, f"{asked.node_name}.{key.name}.{key.namespace}")
 
 
 def test_names_that_services_may_have_are_left_out() -> None:

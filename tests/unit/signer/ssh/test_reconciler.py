@@ -284,6 +284,17 @@ def test_it_stops_before_anything_that_may_fail() -> None:
     run(scenario())
 
 
+def test_records_are_not_looked_at_for_a_policy_without_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        world = World(ssh={})
+        process = await available(world)
+        monkeypatch.setattr(process.reconciler, "_reports", lambda key: pytest.fail("all records are looked at"))
+        world.choose(None)
+        assert (await process.until_it_waits()).startswith("NotChosen: ")
+
+    run(scenario())
+
+
 def test_after_the_end_of_the_task_nothing_is_available() -> None:
     async def scenario() -> None:
         process = await available(World(ssh={}))

@@ -213,6 +213,35 @@ def test_a_node_that_reports_a_version_that_was_not_given(beyond: int) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("replaced", ["by hand", "from a backup"])
+def test_a_node_that_reports_a_future_version_holds_back_no_replacement(replaced: str) -> None:
+    """The others have the version that followed its report. They take the trust that comes next all the same, though
+    they have not reported theirs yet.
+    """
+
+    async def scenario() -> None:
+        world = World(ssh=SSH)
+        process = await Process.started(world)
+        await process.until_it_waits()
+        backup = world.found(USER)
+        world.wait(1)
+        world.reports = Reports((node("liar", int(world.now.timestamp()) + 80_000),))
+        await process.until_it_waits()
+        given = process.available().trust
+        assert given.version > int(world.now.timestamp())
+        world.wait(0.01)
+        if replaced == "by hand":
+            world.api.remove(USER)
+        else:
+            world.api.put(USER, backup)
+            world.choose({})
+        await process.until_it_waits()
+        assert process.available().trust != given
+        assert process.available().trust.version > given.version
+
+    run(scenario())
+
+
 def test_a_skipped_node_is_recorded() -> None:
     async def scenario() -> None:
         world, process, fleet = await started("a", "b")
