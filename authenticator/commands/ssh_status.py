@@ -126,6 +126,7 @@ class SSHStatus:
             "inPlace": found.is_in_place,
             "trustVersion": found.trust_version,
             "revocations": found.revocations,
+            "renewBelow": found.renew_below,
             "notAfter": _time(found.not_after) if found.not_after else "",
             "restored": found.restored,
             "restoredAt": _time(found.restored_at) if found.restored_at else "",

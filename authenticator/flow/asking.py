@@ -128,11 +128,15 @@ class Requester:
             credential=credential_digest,
             report=self.report,
             further=partial(self._further, purpose),
+            trust_version=partial(self._trust_version, purpose),
         ).run()
 
     def _further(self, purpose: Purpose, key: str) -> Sequence[x509.UnrecognizedExtension]:
         """The host keys, in requests for client certificates: every node makes these, and from its first join on."""
         return self.host_certificates.extensions(key) if purpose is Purpose.CLIENT else ()
+
+    def _trust_version(self, purpose: Purpose) -> int:
+        return self.host_certificates.trust_version() if purpose is Purpose.CLIENT else 0
 
 
 def client_certificate(pair: Pair) -> ClientCertificate:

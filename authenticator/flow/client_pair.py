@@ -29,6 +29,7 @@ from authenticator.model.plan import (
     next_step,
     renewal_time,
 )
+from authenticator.model.reported_trust import ReportedTrust
 from authenticator.model.unix_time import time_text
 from authenticator.store.lock import LockHeld
 from authenticator.store.store import KnownCluster
@@ -139,7 +140,8 @@ class ClientPair:
         The credential is wiped last: while it exists, the next run finishes this step.
         """
         fresh = received.pair
-        known = KnownCluster(cluster, used, self._configuration.provider, self._requester.provider_id())
+        reported = ReportedTrust.of(fresh, received.trust_version)
+        known = KnownCluster(cluster, used, self._configuration.provider, self._requester.provider_id(), reported)
         with self._store.bootstrap_lock():
             copied = self._store.bootstrap()
             if copied is not None and is_elsewhere(self._store, known.cluster, copied.cluster):
@@ -200,6 +202,8 @@ class ClientPair:
             share = 1.0  # the controller waits for evidence that names the new CA
         elif self._store.renewal_state().is_due(pair, now):
             share = 1.0  # the controller waits for a certificate by another CA
+        elif pair is not None and self._requester.host_certificates.wants_renewal(pair):
+            share = 1.0  # the controller waits for the version of the trust that this node has
         # Whether the attestor renews matters only near the end; until then it need not be imported.
         due = pair is not None and renewal_time(pair, share) <= now < pair.not_after
         return next_step(

@@ -61,10 +61,16 @@ class Received:
     """Texts of signed statements; not verified."""
     access: Found
     """The text with SSH certificates; not verified."""
+    trust_version: int
+    """:attr:`authenticator.model.attempt.PendingRequest.trust_version` of the request."""
 
 
 def _no_extensions(_: str) -> Sequence[x509.UnrecognizedExtension]:
     return ()
+
+
+def _no_trust() -> int:
+    return 0
 
 
 @dataclass
@@ -87,6 +93,8 @@ class Exchange:
     """Prints progress for a person."""
     further: Callable[[str], Sequence[x509.UnrecognizedExtension]] = _no_extensions
     """Further extensions of a request with this key (PEM)."""
+    trust_version: Callable[[], int] = _no_trust
+    """:attr:`authenticator.model.attempt.PendingRequest.trust_version` of a request that is made now."""
     subject: Subject = field(init=False)
 
     def __post_init__(self) -> None:
@@ -183,6 +191,7 @@ class Exchange:
         return self._gathered(pending.key, known[-1], tried=pending.tried_versions, challenge="")
 
     def _gathered(self, key: str, version: str, *, tried: tuple[str, ...], challenge: str) -> PendingRequest:
+        trust_version = self.trust_version()  # first: the request may report a newer one
         pending = self.attestation.pending_request(
             self.subject,
             key,
@@ -192,7 +201,7 @@ class Exchange:
             challenge=challenge,
             further=self.further(key),
         )
-        return self._save(replace(pending, asker=self.asker))
+        return self._save(replace(pending, asker=self.asker, trust_version=trust_version))
 
     # Sending and waiting.
 
@@ -257,7 +266,8 @@ class Exchange:
             )
         except UnusableCertificate as error:
             raise Denied(f"the certificate of {pending.name} is unusable: {error}") from error
-        return Received(pair, statements_in(issued.certificate), find(issued.certificate))
+        text = issued.certificate
+        return Received(pair, statements_in(text), find(text), pending.trust_version)
 
     # Storing.
 

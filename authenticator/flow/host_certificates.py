@@ -14,17 +14,20 @@ from typing import Final
 
 from cryptography import x509
 
-from attestors.wire.node_access import Found, NodeAccessRefused, NodeAccessText, parse
+from attestors.wire.node_access import Found, NodeAccessRefused, NodeAccessText, Trust, parse
 from attestors.wire.ssh.keys import PublicKey
-from attestors.wire.ssh_host_keys import HostKeysClaim, HostKeysRefused, claim_with, encode
+from attestors.wire.ssh_host_keys import LARGEST_TRUST_VERSION, HostKeysClaim, HostKeysRefused, claim_with, encode
 from authenticator.configuration import SSH, Configuration
 from authenticator.flow.clock import Clock
 from authenticator.flow.host_keys import OwnHostKey, UnusableHostKey, read_host_key
 from authenticator.flow.sshd_files import SSHDFiles, UnwrittenFiles
+from authenticator.flow.stored_bundle import trust_in_force
 from authenticator.model.answer import printable
+from authenticator.model.bundle_state import BundleState
 from authenticator.model.certificate import load_key, public_key_info
 from authenticator.model.failures import StoreUnusable
-from authenticator.model.node_access import AcceptedAccess, AccessReason, AccessRefused, accept_access
+from authenticator.model.node_access import AcceptedAccess, AccessReason, AccessRefused, UnknownTrust, accept_access
+from authenticator.model.pair import Pair
 from authenticator.model.ssh_state import SSHRejection, SSHState, digest_of
 from authenticator.store.lock import LockHeld
 from authenticator.store.store import Store
@@ -65,6 +68,30 @@ class HostCertificates:
         except StoreUnusable as failure:
             self._report(f"the version of the trust in sshd's files is unknown: {failure}")
             return 0
+
+    def trust_version(self) -> int:
+        """Up to which version of the trust this node need not attest anew, once a request that is made now is answered.
+
+        That of the files of sshd. Where the request cannot report it, that which nodes are told to attest counts, too:
+        another request would report no more.
+        """
+        if self._configuration.ssh is None:
+            return 0
+        return max(self._trust_version(), self._bundle_state().renew_below)
+
+    def wants_renewal(self, pair: Pair) -> bool:
+        """Whether this node attests anew now, because the trust bundle asks nodes to report what they trust."""
+        if self._configuration.ssh is None:
+            return False
+        state = self._bundle_state()
+        return state.renew_below > 0 and state.wants_renewal(reported_by(self._store, pair), self._clock.now())
+
+    def _bundle_state(self) -> BundleState:
+        """That of no bundle, if it is unreadable: the step for the bundle reports that."""
+        try:
+            return self._store.bundle_state()
+        except StoreUnusable:
+            return BundleState()
 
     def receive(self, found: Found) -> None:
         """Keep what stands behind a new client certificate; the caller stores that next, under its lock."""
@@ -123,11 +150,18 @@ class HostCertificates:
             host_keys=tuple(own),
             node_name=self._configuration.node_name,
             state=state,
+            in_force=self._trust_in_force(state),
             now=self._clock.now(),
         )
         if state.trust_version:  # else the files are of another origin, such as the image
             _require_not_older(accepted, own, files)
         return accepted
+
+    def _trust_in_force(self, state: SSHState) -> Trust | UnknownTrust:
+        try:
+            return trust_in_force(self._store, state)
+        except StoreUnusable:
+            return UnknownTrust()
 
     def _host_keys(self, ssh: SSH) -> Iterator[OwnHostKey]:
         for file in ssh.host_keys:
@@ -141,6 +175,18 @@ class HostCertificates:
         if text not in self._reported:
             self._reported.add(text)
             self._report_now(text)
+
+
+def reported_by(store: Store, pair: Pair) -> int:
+    """Up to which version of the trust this node need not attest anew, by the request of that certificate.
+
+    A damaged file counts as an answer: the renewal that it causes is no remedy, and would not be the last.
+    """
+    try:
+        known = store.known_cluster()
+    except StoreUnusable:
+        return LARGEST_TRUST_VERSION
+    return 0 if known is None else known.reported.version_of(pair)
 
 
 def _require_not_older(accepted: AcceptedAccess, own: dict[PublicKey, Path], files: SSHDFiles) -> None:

@@ -4,18 +4,20 @@ The order, each step durable before the next: the bundle is stored, its state sa
 list is replaced, then the trusted authorities, and the states say that all is in place. After a crash, or a file that
 could not be written, it goes on from there: no earlier bundle comes back.
 
+Last, it keeps until when this node attests anew, if the bundle has nodes do so: the certificates' own step does it.
+
 A published bundle that does not count changes nothing. Neither does one that is gone, nor one that has run out: the
 accepted one stays, and ``status`` says so. A file that somebody removed or changed is restored from it.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from attestors.wire import statement
+from attestors.wire.names import Purpose
 from attestors.wire.node_access import Trust
 from attestors.wire.statement import (
     MAXIMUM_NODE_ACCESS_TRUST_BYTES,
@@ -26,16 +28,18 @@ from attestors.wire.statement import (
     UnsupportedStatement,
     accept_node_access_trust,
 )
-from attestors.wire.statement.strict_json import canonical
+from attestors.wire.statement.cluster_trust import node_digest
 from authenticator.api.errors import CallFailed
 from authenticator.configuration import SSH, Configuration
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig
 from authenticator.flow.clock import Clock
+from authenticator.flow.host_certificates import reported_by
 from authenticator.flow.node_api import Connect, connect
 from authenticator.flow.pinning import authorities_of
 from authenticator.flow.sshd_files import SSHDFiles, UnwrittenFiles
+from authenticator.flow.stored_bundle import bundle_digest, stored_bundle
 from authenticator.model.answer import printable
-from authenticator.model.bundle_state import BundleState
+from authenticator.model.bundle_state import RENEWAL_SPREAD_SECONDS, BundleState
 from authenticator.model.cluster import Cluster
 from authenticator.model.node_access import AccessReason, AccessRefused, require_not_older
 from authenticator.model.ssh_state import SSHRejection, SSHState, digest_of
@@ -88,14 +92,19 @@ class TrustBundleStep:
     """The last failure that was reported."""
 
     def turn(self) -> float:
-        """Do what is due; returns the seconds until the next step is due.
+        """Do what is due; returns the seconds until the next step is due, or the renewal.
 
         Raises:
             StoreUnusable: a state or the pin is unreadable, or cannot be written.
         """
         now = self.clock.monotonic()
-        if now < self._next:
-            return self._next - now
+        if now >= self._next:
+            self._look(now)
+        state, wall = self.store.bundle_state(), self.clock.now()
+        left = self._next - now
+        return min(left, float(state.renew_due - wall)) if state.renew_below and state.renew_due > wall else left
+
+    def _look(self, now: float) -> None:
         self.store.open()
         found = self._published()
         try:
@@ -104,7 +113,6 @@ class TrustBundleStep:
         except LockHeld:
             pass  # another process writes sshd's files
         self._next = now + LOOK_SECONDS
-        return LOOK_SECONDS
 
     def _published(self) -> _Text | None:
         """The published bundle, if it is another one than was read last."""
@@ -158,7 +166,7 @@ class TrustBundleStep:
         )
         if accepted.sequence != state.sequence:
             require_not_older(accepted.trust, ssh_state)
-        elif _digest(_payload(accepted)) != state.digest:
+        elif bundle_digest(_payload(accepted)) != state.digest:
             raise AccessRefused(
                 AccessReason.CHANGED_TRUST,
                 f"other content under version {state.sequence}, which was accepted before",
@@ -173,12 +181,14 @@ class TrustBundleStep:
         now_accepted = BundleState(
             accepted.sequence,
             state.is_in_place and not is_new,
-            _digest(payload),
+            bundle_digest(payload),
             accepted.trust.version,
             accepted.revocations.entries,
             accepted.not_after,
             restored=state.restored,
             restored_at=state.restored_at,
+            renew_below=state.renew_below,
+            renew_due=state.renew_due,
         )
         if now_accepted != state:
             self.store.save_bundle_state(now_accepted)
@@ -222,10 +232,14 @@ class TrustBundleStep:
             self._tell(f"the trust bundle is not in force: {failure}")
             return
         if not state.is_in_place:
-            self._in_place(bundle, state, trust, ssh_state)
+            state = self._in_place(bundle, state, trust, ssh_state)
+        if state.renew_below != bundle.renew_below:
+            self._renew(bundle.renew_below, state)
         self._told = ""
 
-    def _in_place(self, bundle: NodeAccessTrust, state: BundleState, trust: Trust | None, ssh_state: SSHState) -> None:
+    def _in_place(
+        self, bundle: NodeAccessTrust, state: BundleState, trust: Trust | None, ssh_state: SSHState
+    ) -> BundleState:
         if trust is not None and trust.version != ssh_state.trust_version:
             trusted = replace(ssh_state, trust_version=trust.version, trust_digest=digest_of(trust))
             self.store.save_ssh_state(trusted)
@@ -233,18 +247,29 @@ class TrustBundleStep:
             f"trust bundle {state.sequence} is in {self.ssh.folder}: version {bundle.trust.version} of the trust, "
             f"{state.revocations} revocations"
         )
-        self.store.save_bundle_state(replace(state, is_in_place=True))
+        state = replace(state, is_in_place=True)
+        self.store.save_bundle_state(state)
+        return state
+
+    def _renew(self, below: int, state: BundleState) -> None:
+        """Keep what nodes are told to report, and when this one does, if it has not yet."""
+        # In the future, so that the agent wakes for it even if it has looked at the certificates in this turn.
+        seconds = 1 + int(node_digest(self.configuration.node_name), 16) % RENEWAL_SPREAD_SECONDS
+        due = self.clock.now() + seconds if below else 0
+        self.store.save_bundle_state(replace(state, renew_below=below, renew_due=due))
+        pair = self.store.pair(Purpose.CLIENT)
+        if pair is not None and reported_by(self.store, pair) < below:
+            self.report(
+                f"the controller has nodes report version {below} of the trust; the client certificate is renewed in "
+                f"{seconds} s"
+            )
 
     def _load(self, state: BundleState) -> NodeAccessTrust | None:
         """The accepted bundle; None if the store does not have it."""
         if self._accepted_one is None or self._accepted_one[0] != state.digest:
             self._accepted_one = None
-            try:
-                signed = statement.decode(self.store.bundle(), maximum_bytes=MAXIMUM_NODE_ACCESS_TRUST_BYTES)
-            except (MalformedStatement, UnsupportedStatement):
-                return None
-            payload = signed.statement.payload
-            if not isinstance(payload, NodeAccessTrust) or _digest(payload) != state.digest:
+            payload = stored_bundle(self.store, state.digest)
+            if payload is None:
                 return None
             self._accepted_one = (state.digest, payload)
         return self._accepted_one[1]
@@ -256,8 +281,4 @@ class TrustBundleStep:
 
 
 def _payload(accepted: AcceptedNodeAccessTrust) -> NodeAccessTrust:
-    return NodeAccessTrust(accepted.trust, accepted.revocation_list)
-
-
-def _digest(payload: NodeAccessTrust) -> str:
-    return hashlib.sha256(canonical(payload.document()).encode("ascii")).hexdigest()
+    return NodeAccessTrust(accepted.trust, accepted.revocation_list, accepted.renew_below)

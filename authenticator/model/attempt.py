@@ -85,6 +85,8 @@ class PendingRequest:
     uid: str = ""
     asker: str = ""
     """Digest of the configuration with which its evidence was gathered; empty if unknown."""
+    trust_version: int = 0
+    """Up to this version of the trust in SSH authorities, nodes need not attest anew once it is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,11 @@ def decode_attempt(text: str) -> Attempt:
 
 def _pending(values: Mapping[str, Any]) -> PendingRequest:
     subject = _subject(values["subject"])
-    rest = {name: value for name, value in values.items() if name not in ("subject", "step", "sent", "tried_versions")}
+    others = ("subject", "step", "sent", "tried_versions", "trust_version")
+    rest = {name: value for name, value in values.items() if name not in others}
+    trust_version = values.get("trust_version", 0)
+    if type(trust_version) is not int or trust_version < 0:
+        raise ValueError("not a number")
     if not all(isinstance(value, str) for value in rest.values()):
         raise ValueError("not text")
     return PendingRequest(
@@ -192,6 +198,7 @@ def _pending(values: Mapping[str, Any]) -> PendingRequest:
         step=Step(values["step"]),
         sent=Sent(values["sent"]),
         tried_versions=_texts(values["tried_versions"]),
+        trust_version=trust_version,
         **rest,
     )
 

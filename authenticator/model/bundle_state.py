@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from authenticator.model.ssh_state import SSHRejection
 
+RENEWAL_SPREAD_SECONDS: Final = 240
+"""Within which all nodes attest that a bundle asks to."""
 _FORMAT: Final = 1
 
 
@@ -36,6 +38,16 @@ class BundleState:
     """The files that were not as the bundle has them, and were restored; empty if none ever was."""
     restored_at: int = 0
     """Unix time."""
+    renew_below: int = 0
+    """The node attests anew if it has reported only lower versions of the trust; 0: it need not. It is kept once sshd's
+    files are as the bundle has them: a request before that would report the former version."""
+    renew_due: int = 0
+    """Unix time from which it does."""
+
+    def wants_renewal(self, reported: int, now: int) -> bool:
+        """Whether the node attests anew now that has reported that version of the trust."""
+        waits = 0 < self.renew_due - now <= RENEWAL_SPREAD_SECONDS  # not longer, if this node's clock was ahead
+        return reported < self.renew_below and not waits
 
 
 def encode_bundle_state(state: BundleState) -> str:
@@ -70,6 +82,8 @@ def _require_types(state: BundleState) -> None:
         state.revocations,
         state.not_after,
         state.restored_at,
+        state.renew_below,
+        state.renew_due,
     )
     texts: tuple[Any, ...] = (state.digest, state.restored)
     if state.rejection is not None:

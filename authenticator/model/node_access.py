@@ -23,7 +23,7 @@ class AccessReason(enum.StrEnum):
     FOREIGN_HOST_KEY = "ForeignHostKey"
     NOT_A_HOST_CERTIFICATE = "NotAHostCertificate"
     UNKNOWN_AUTHORITY = "UnknownAuthority"
-    """The authority that signed is not one of the text's CAs of hosts."""
+    """The authority that signed is not one of the CAs of hosts, of the text or of a newer trust in force."""
     OTHER_NODE = "OtherNode"
     """The certificate does not name this node."""
     NOT_YET_VALID = "NotYetValid"
@@ -49,22 +49,39 @@ class AcceptedAccess:
 
     host_certificates: tuple[SignedCertificate, ...]
     trust: Trust
+    """What this node trusts from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownTrust:
+    """The authorities of the trust in force are not known as a whole, only their version and digest."""
 
 
 def accept_access(
-    access: NodeAccess, *, host_keys: Sequence[PublicKey], node_name: str, state: SSHState, now: int
+    access: NodeAccess,
+    *,
+    host_keys: Sequence[PublicKey],
+    node_name: str,
+    state: SSHState,
+    in_force: Trust | UnknownTrust,
+    now: int,
 ) -> AcceptedAccess:
     """The whole text, or nothing of it.
 
-    ``host_keys`` are this node's. The trust must be newer than that of ``state``, or the same.
+    ``host_keys`` are this node's. The trust must be newer than that of ``state``, or the same. It may be older than
+    ``in_force``, the trust of ``state``, if it was on its way while a bundle came. Then the newer trust stays, and an
+    authority in it must have signed the certificates.
 
     Raises:
         AccessRefused: a certificate or the trust does not hold for this node.
     """
-    require_not_older(access.trust, state)
+    trust = access.trust
+    if trust.version < state.trust_version and isinstance(in_force, Trust):
+        trust = in_force
+    require_not_older(trust, state)
     for certificate in access.host_certificates:
-        check_certificate(certificate, access.trust, host_keys=host_keys, node_name=node_name, now=now)
-    return AcceptedAccess(access.host_certificates, access.trust)
+        check_certificate(certificate, trust, host_keys=host_keys, node_name=node_name, now=now)
+    return AcceptedAccess(access.host_certificates, trust)
 
 
 def require_not_older(trust: Trust, state: SSHState) -> None:

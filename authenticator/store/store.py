@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,7 @@ from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificat
 from authenticator.model.failures import StoreUnusable
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
 from authenticator.model.renewal_state import RenewalState, decode_renewal, encode_renewal
+from authenticator.model.reported_trust import ReportedTrust
 from authenticator.model.ssh_state import SSHState, UnreadableSSHState, decode_ssh_state, encode_ssh_state
 from authenticator.model.trust_state import (
     Pin,
@@ -81,6 +82,8 @@ class KnownCluster:
     """The attestor of the client certificate's signer; empty if an earlier version stored the certificate."""
     provider_id: str = ""
     """The provider ID that the client certificate was requested for; empty as above."""
+    reported: ReportedTrust = field(default_factory=ReportedTrust)
+    """What the client certificate's request reported about SSH."""
 
 
 class Store:
@@ -269,7 +272,7 @@ class Store:
             document = json.loads(text)
             cluster, used = _cluster_from(document["cluster"]), _text(document, "usedBootstrap")
             provider, provider_id = (_text({name: ""} | document, name) for name in ("provider", "providerID"))
-            return KnownCluster(cluster, used, provider, provider_id)
+            return KnownCluster(cluster, used, provider, provider_id, ReportedTrust.parse(document.get("sshTrust")))
         except _DAMAGED:
             raise StoreUnusable(f"{path} is damaged: remove it, and supply a bootstrap kubeconfig") from None
 
@@ -280,6 +283,7 @@ class Store:
             "usedBootstrap": known.used,
             "provider": known.provider,
             "providerID": known.provider_id,
+            "sshTrust": known.reported.document(),
         }
         with self._reporting("write"):
             write_atomically(self.folder / CLUSTER_FILE, json.dumps(document, indent=1) + "\n")

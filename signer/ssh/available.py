@@ -64,8 +64,8 @@ class AvailableAuthorities:
     user_created_at: datetime
     host_created_at: datetime
     renew_below: int = 0
-    """A rotation waits for the next attested request of a node whose newest one reported a lower version of trust; 0
-    while none waits."""
+    """A rotation waits for the next attested request of a node whose newest one reported a lower version of trust, and
+    the trust bundle has the node make it now; 0 while none waits."""
 
 
 SSHAuthoritiesOf: TypeAlias = Callable[[ClusterKey], AvailableAuthorities | NotAvailable]

@@ -25,7 +25,7 @@ from attestors.wire.ssh.keys import HostKey, PublicKey, host_key
 from attestors.wire.ssh.principals import HostName, LoginOnNode
 from attestors.wire.ssh.signatures import public_key_of
 from authenticator.flow.sshd_files import SSHDFiles
-from authenticator.model.node_access import accept_access
+from authenticator.model.node_access import UnknownTrust, accept_access
 from authenticator.model.ssh_state import SSHState, digest_of
 from signer.authority.ssh.authorities import HostAuthority, UserAuthority
 from signer.authority.ssh.key_id import KeyID
@@ -98,7 +98,15 @@ class Node:
         report = node(NODE, version, fingerprint, end=now + timedelta(days=30))
         access = NodeAccess((host_certificate(found.host, self.host_key),), found.trust)
         state = SSHState(version, digest)
-        accepted = accept_access(access, host_keys=(self.host_key,), node_name=NODE, state=state, now=int(time.time()))
+        in_force = self.trust or UnknownTrust()
+        accepted = accept_access(
+            access,
+            host_keys=(self.host_key,),
+            node_name=NODE,
+            state=state,
+            in_force=in_force,
+            now=int(time.time()),
+        )
         keys: dict[PublicKey, Path] = {self.host_key: Path("host")}
         self.files.install(accepted, keys, node_name=NODE, is_first=self.trust is None, now=int(time.time()))
         self.trust = found.trust

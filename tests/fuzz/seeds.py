@@ -105,7 +105,7 @@ def _of_requests() -> Iterator[Seed]:
     yield "statement", "keys", statement.encode(signed(controller("d", "c").public, old, keys=controller("d", "c")))
     renewal = ClientRenewal("0a" * 20, 1_800_000_000, 60)
     yield "statement", "renewal", statement.encode(signed(renewal, old, keys=controller("d", "c")))
-    told = bundle(7, CertificateRevocations(AnyAuthority(), (SerialRange(7, 9),), ("grant/alice",)))
+    told = bundle(7, CertificateRevocations(AnyAuthority(), (SerialRange(7, 9),), ("grant/alice",)), renew_below=7)
     text = statement.encode(signed(told, old, keys=controller("d", "c"), sequence=7))
     yield "trust-bundle", "revocations", text
     keys = [private_key(kind) for kind in ("ed25519", "nistp384")]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from attestors.wire.node_access import NodeAccess
-from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.key_line import key_line, parse_key_line
+from attestors.wire.statement.names import NODE_ACCESS_CONFIG_MAP, STATEMENT_KEY, STATEMENT_NAMESPACE
+from authenticator.flow.sshd_files import USER_AUTHORITIES_FILE, SSHDFiles
 from signer.cli import main, rotate_order
 from signer.configuration import RotationSettings
-from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
+from signer.controller.cluster import workload_cluster
+from signer.kube.resources import CONFIG_MAPS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.ssh import reconciler
+from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import Harness, node_of, provider_id
@@ -27,12 +33,15 @@ from tests.integration.host_certificates import (
     request_with,
     wait_for_authorities,
 )
-from tests.support.openssh import private_key
+from tests.support.node_program import NodeProgram
+from tests.support.openssh import private_key, write_private_key
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
 
 Run = Callable[..., tuple[int, dict[str, Any]]]
+EARLY: Final = ("worker-72", "worker-101")
+"""Their turn to attest is in the first two seconds (attestors.wire.statement.cluster_trust.node_digest)."""
 KEYS: Final = {name: private_key("ed25519", seed) for seed, name in enumerate(("worker-1", "worker-2"), 200)}
 
 
@@ -41,6 +50,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     look_often(monkeypatch)
     monkeypatch.setattr(reconciler, "ROTATING_SECONDS", 0.2)
     monkeypatch.setattr(reconciler, "IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(workload_cluster, "RECONCILE_REFILL_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -150,6 +160,90 @@ def test_nodes_advance_it_by_their_attested_requests(harness: Harness, run: Run)
     conditions = {one["type"]: one for one in policy(cluster)["status"]["conditions"]}
     assert conditions["SSHAuthorityRotationProgressing"]["reason"] == "Completed"
     harness.wait_for_event("SSHAuthorityCompleted", cluster.name, "NodeAttestationPolicy")
+    harness.assert_audited()
+
+
+class WithAgent:
+    """A node of its own, with the agent's process, which looks at the bundle when it starts."""
+
+    def __init__(self, folder: Path, cluster: WorldCluster, name: str) -> None:
+        cluster.add_machine(name, provider_id=provider_id(name))
+        self.name, self.program = name, NodeProgram(folder / name, node_of(cluster, name))
+        seed = int(name.removeprefix("worker-"))
+        host_key = write_private_key(folder / name / "ssh_host_ed25519_key", private_key("ed25519", seed))
+        self.files = SSHDFiles(folder / name / "node-access")
+        self.program.configure(ssh={"hostKeys": [str(host_key)], "folder": str(self.files.folder)})
+        self.program.supply_bootstrap(cluster)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        process = self.program.start("agent")
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+
+    def users(self) -> str:
+        """The user authorities that sshd trusts."""
+        file = self.files.folder / USER_AUTHORITIES_FILE
+        return file.read_text() if file.exists() else ""
+
+
+def requests_of(cluster: WorldCluster) -> list[str]:
+    return [one["spec"]["username"] for one in embedded_api(cluster).objects("certificatesigningrequests")]
+
+
+def wait_until_told(cluster: WorldCluster, before: int) -> int:
+    """Until the published bundle has nodes report a later version of the trust; returns it."""
+    path, told = CONFIG_MAPS.object(NODE_ACCESS_CONFIG_MAP, STATEMENT_NAMESPACE), [0]
+
+    def is_told() -> bool:
+        text = cluster.client().get(path)["data"][STATEMENT_KEY]
+        told[0] = json.loads(text)["statement"]["payload"]["renewBelow"]
+        return told[0] > before
+
+    wait_until(is_told, "the bundle has nodes report what they trust")
+    return told[0]
+
+
+def test_nodes_attest_because_the_bundle_tells_them(harness: Harness, run: Run, tmp_path: Path) -> None:
+    """Nobody has their certificates renewed: it is their agents that read the bundle, and attest once for each step."""
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.run(ssh=ALLOWED)
+    wait_for_authorities(cluster)
+    nodes = [WithAgent(tmp_path, cluster, name) for name in EARLY]
+    with contextlib.ExitStack() as agents:
+        for node in nodes:
+            agents.enter_context(node.running())
+        for node in nodes:
+            wait_until(lambda node=node: bool(node.users()), f"{node.name} has the trust")  # type: ignore[misc]
+    first = nodes[0].users()
+    before = len(requests_of(cluster))
+    assert before == len(nodes), "no rotation waits for them"
+
+    assert run("start", "--yes")[1]["answer"] == "Accepted"
+    wait_for(run, "user", "Preparing", "NodesTrust")
+    told = wait_until_told(cluster, 0)
+    with contextlib.ExitStack() as agents:
+        for node in nodes:
+            agents.enter_context(node.running())
+        state = wait_for(run, "user", "Prepared", "Prepared")
+        assert first in nodes[0].users()
+        assert len(nodes[0].users().splitlines()) == 2
+        issuing = {one["purpose"]: one["fingerprint"] for one in state["authorities"] if one["state"] == "Issuing"}
+        assert issuing["user"] != parse_key_line(first.strip()).fingerprint
+    assert len(requests_of(cluster)) == before + len(nodes), "once each"
+
+    assert run("revoke-user", "--yes")[1]["answer"] == "Accepted"
+    wait_until_told(cluster, told)
+    with contextlib.ExitStack() as agents:
+        for node in nodes:
+            agents.enter_context(node.running())
+        wait_for(run, "user", "Completed", "NodesForget")
+        for node in nodes:
+            assert first not in node.users(), "the leaked one counts nowhere"
+    assert len(requests_of(cluster)) == before + 2 * len(nodes)
     harness.assert_audited()
 
 

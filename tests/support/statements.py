@@ -60,10 +60,12 @@ def trust_of(*authorities: CertificateAuthority, nodes: Sequence[str] = (), turn
     return ClusterTrust(ROTATION, bundle_of(*authorities), tuple((node_digest(node),) for node in nodes), turn_seconds)
 
 
-def bundle(sequence: int = 1, *revoked: CertificateRevocations, version: int = 7) -> NodeAccessTrust:
+def bundle(
+    sequence: int = 1, *revoked: CertificateRevocations, version: int = 7, renew_below: int = 0
+) -> NodeAccessTrust:
     """A trust bundle's content under that sequence."""
     revocations = RevocationList(sequence, sequence, certificates=revoked)
-    return NodeAccessTrust(node_access.trust(version=version), encode_revocation_list(revocations))
+    return NodeAccessTrust(node_access.trust(version=version), encode_revocation_list(revocations), renew_below)
 
 
 def signed(

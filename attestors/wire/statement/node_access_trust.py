@@ -2,6 +2,9 @@
 
 The statement's sequence is the version of both. The trust has a version of its own, which text behind the node's
 certificate names, too (:mod:`attestors.wire.node_access`): a revocation changes the sequence alone.
+
+It also has nodes attest now, before their certificates are due: those whose newest answered request reported a lower
+version of the trust than ``renewBelow``. So a rotation of an authority learns in minutes who has the new trust.
 """
 
 from __future__ import annotations
@@ -32,18 +35,22 @@ _BASE64: Final = re.compile(rf"[A-Za-z0-9+/=]{{1,{MAXIMUM_REVOCATION_LIST_BYTES 
 
 @dataclass(frozen=True, slots=True)
 class NodeAccessTrust:
-    """The trust, and the key revocation list.
+    """The trust, the key revocation list, and who attests now.
 
     Raises:
-        MalformedStatement: the list is empty or too long, or the trust's version is larger than JSON numbers are.
+        MalformedStatement: the list is empty or too long, the trust's version is larger than JSON numbers are, or nodes
+            are to report a higher version than this trust has, which none could.
     """
 
     trust: Trust
     revocation_list: bytes = field(repr=False)
     """sshd's RevokedKeys (OpenSSH's PROTOCOL.krl). Parsed only by the verifier."""
+    renew_below: int
+    """A node attests now if its newest answered request reported a lower version of the trust. 0: none does."""
 
     def __post_init__(self) -> None:
         number_of(self.trust.version, "trustVersion", minimum=1)
+        number_of(self.renew_below, "renewBelow", maximum=self.trust.version)
         if not 0 < len(self.revocation_list) <= MAXIMUM_REVOCATION_LIST_BYTES:
             raise MalformedStatement(f"revocationList has not 1 to {MAXIMUM_REVOCATION_LIST_BYTES} bytes")
 
@@ -51,6 +58,7 @@ class NodeAccessTrust:
         """The payload's JSON form."""
         return {
             "trustVersion": self.trust.version,
+            "renewBelow": self.renew_below,
             "userAuthorities": list(map(key_line, self.trust.user_authorities)),
             "breakGlassAuthorities": list(map(key_line, self.trust.break_glass_authorities)),
             "hostAuthorities": list(map(key_line, self.trust.host_authorities)),
@@ -65,7 +73,7 @@ class NodeAccessTrust:
             MalformedStatement: anything else.
         """
         authorities = ("userAuthorities", "breakGlassAuthorities", "hostAuthorities")
-        expect_keys(payload, "payload", "trustVersion", *authorities, "revocationList")
+        expect_keys(payload, "payload", "trustVersion", "renewBelow", *authorities, "revocationList")
         version = number_of(payload["trustVersion"], "trustVersion", minimum=1)
         users = _keys(payload["userAuthorities"], "userAuthorities", MAXIMUM_USER_AUTHORITIES)
         break_glass = _keys(payload["breakGlassAuthorities"], "breakGlassAuthorities", MAXIMUM_USER_AUTHORITIES)
@@ -73,7 +81,7 @@ class NodeAccessTrust:
         text = text_of(payload["revocationList"], "revocationList", _BASE64)
         try:
             trust = Trust(users, break_glass, tuple(map(host_key, hosts)), version)
-            return cls(trust, base64.b64decode(text, validate=True))
+            return cls(trust, base64.b64decode(text, validate=True), payload["renewBelow"])
         except (SSHRefused, NodeAccessRefused) as refused:
             raise MalformedStatement(f"the authorities: {refused}") from None
         except binascii.Error:

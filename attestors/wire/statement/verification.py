@@ -85,6 +85,8 @@ class AcceptedNodeAccessTrust:
     revocation_list: bytes = field(repr=False)
     revocations: RevocationList = field(repr=False)
     """The same, parsed."""
+    renew_below: int
+    """A node that has reported only lower versions of the trust attests now; 0: none does."""
 
 
 def authorities_in(certificates: Iterable[bytes]) -> tuple[Authority, ...]:
@@ -203,7 +205,12 @@ def accept_node_access_trust(
             f"the list is of version {revocations.version}, and the statement of {statement.sequence}",
         )
     return AcceptedNodeAccessTrust(
-        statement.sequence, statement.not_after, payload.trust, payload.revocation_list, revocations
+        statement.sequence,
+        statement.not_after,
+        payload.trust,
+        payload.revocation_list,
+        revocations,
+        payload.renew_below,
     )
 
 

@@ -1,4 +1,4 @@
-"""What the trust bundle says: the authorities, and the key revocation list. Pure."""
+"""What the trust bundle says: the authorities, the key revocation list, and who attests now. Pure."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ class BundleFacts:
 
     cluster: ClusterIdentity
     trust: Trust
+    renew_below: int
+    """:attr:`signer.ssh.available.AvailableAuthorities.renew_below`."""
     revoked: tuple[Revocation, ...] = field(repr=False)
     signers: tuple[CertificateAuthority, ...]
     """The CAs by which a node may know the cluster."""
@@ -47,7 +49,7 @@ class BundleFacts:
             TooManyRevocations: the list is too large.
             MalformedStatement: a number is.
         """
-        return NodeAccessTrust(self.trust, revocation_list(self.revoked, sequence))
+        return NodeAccessTrust(self.trust, revocation_list(self.revoked, sequence), self.renew_below)
 
 
 def revocation_list(revoked: tuple[Revocation, ...], version: int) -> bytes:

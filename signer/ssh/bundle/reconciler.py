@@ -181,6 +181,7 @@ class BundleReconciler:
         facts = BundleFacts(
             ClusterIdentity(self._key.namespace, self._key.name, cluster.uid),
             found.trust,
+            found.renew_below,
             self._revocations_of(self._key),
             await self._signers(),
         )

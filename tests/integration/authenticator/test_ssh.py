@@ -21,7 +21,9 @@ from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.ssh_host_keys import MAXIMUM_EXTENSION_BYTES, HostKeysClaim, claim_with, decode, encode, verify
 from authenticator.configuration import SSH
 from authenticator.flow.sshd_files import USER_AUTHORITIES_FILE, SSHDFiles
+from authenticator.model.bundle_state import BundleState
 from authenticator.model.failures import ExitCode
+from authenticator.model.plan import Use
 from authenticator.store.store import SSH_RECEIVED_FILE
 from signer.model.certificate_request import SelfSignature, parse_certificate_request
 from signer.testing.api import EmbeddedAPI
@@ -110,6 +112,49 @@ def test_a_renewal_renews_the_host_certificate(admin: ClusterAdmin, node: Node, 
         node.certificates().client(timeout=20)
     assert len(decided) == 2
     assert ssh.certificate(host_key_file(node))[0].certificate.serial == 3
+
+
+def test_a_bundle_has_the_node_report_what_it_trusts(admin: ClusterAdmin, node: Node, ssh: SSHDFiles) -> None:
+    """One renewal before its time, with the version of then. One that fails is paced as every other."""
+    node.supply_bootstrap()
+    serials = iter(range(1, 9))
+
+    def text() -> bytes:
+        made = certificate(KEY, node=node.name, now=node.time.now, serial=next(serials))
+        return text_of(made)
+
+    def use() -> Use:
+        return node.certificates().client(timeout=20)
+
+    with admin.deciding(granting(admin, node, text)) as decided:
+        use()
+        use()
+        assert [trust_version_in(one) for one in decided] == [0]
+        node.store.save_bundle_state(BundleState(5, True, "ab", 7, 0, 0, renew_below=7, renew_due=node.time.now + 9))
+        use()
+        assert len(decided) == 1, "not before it is due"
+    node.time.pass_by(10)
+    with admin.deciding(lambda found: admin.decide(found, "Denied", "NotNow", "not now")) as refused:
+        before = use()
+        assert "not now" in before.overdue
+        assert before.until > node.time.now
+        assert use().pair.encode() == before.pair.encode()
+        assert len(refused) == 1, "a pause first"
+    node.time.pass_by(before.until - node.time.now)
+    with admin.deciding(granting(admin, node, text)) as decided:
+        for _ in range(3):
+            use()
+        assert [trust_version_in(one) for one in decided] == [7]
+    assert use().pair.encode() != before.pair.encode()
+    node.changes["ssh"] = None
+    node.store.save_bundle_state(BundleState(5, True, "ab", 7, 0, 0, renew_below=9))
+    use()
+    assert len(admin.names) == 3, "without SSH, the node ignores it"
+
+
+def trust_version_in(found: Manifest) -> int:
+    (value,) = host_keys_in(found)
+    return decode(value).trust_version
 
 
 def test_requests_for_serving_certificates_hold_no_host_key(admin: ClusterAdmin, node: Node, ssh: SSHDFiles) -> None:

@@ -109,14 +109,15 @@ def test_a_bad_revocation_list(revoked: bytes) -> None:
     online=st.integers(1, 12),
     host=st.builds(Ed25519Key, st.binary(min_size=32, max_size=32)),
     version=st.integers(1, 2**53 - 1),
+    share=st.integers(0, 100),
     revoked=st.binary(min_size=1, max_size=200),
 )
 def test_every_one_survives(
-    users: list[Ed25519Key], online: int, host: Ed25519Key, version: int, revoked: bytes
+    users: list[Ed25519Key], online: int, host: Ed25519Key, version: int, share: int, revoked: bytes
 ) -> None:
     assume(host not in users)
     made = Trust(tuple(users[:online]), tuple(users[online:]), (host,), version)
-    found = signed(NodeAccessTrust(made, revoked), CLUSTER)
+    found = signed(NodeAccessTrust(made, revoked, version * share // 100), CLUSTER)
     assert found.statement.kind is Kind.NODE_ACCESS_TRUST
     assert decode(statement.encode(found)) == found
 
@@ -143,6 +144,13 @@ def test_nothing_else_is_read_as_it(position: int, byte: int, cut: bool) -> None
         {"trustVersion": 0},
         {"trustVersion": 2**53},
         {"trustVersion": True},
+        {"renewBelow": -1},
+        {"renewBelow": BUNDLE.trust.version + 1},
+        {"renewBelow": 2**63},
+        {"renewBelow": True},
+        {"renewBelow": "7"},
+        {"renewBelow": 7.0},
+        {"renewBelow": None},
         {"userAuthorities": []},
         {"userAuthorities": "x"},
         {"userAuthorities": [1]},
@@ -168,6 +176,22 @@ def test_what_is_out_of_bounds_is_refused(payload: dict[str, Any]) -> None:
         NodeAccessTrust.parse({**BUNDLE.document(), **payload})
     with pytest.raises(MalformedStatement, match="is missing"):
         NodeAccessTrust.parse({})
+
+
+def test_who_attests_now_is_signed() -> None:
+    """The owner of the workload cluster cannot have all nodes attest again and again, nor keep them from it."""
+    asked = signed(bundle(renew_below=7), CLUSTER)
+    assert accepted(asked).renew_below == 7
+    assert accepted(signed(BUNDLE, CLUSTER)).renew_below == 0
+    for other in (0, 6):
+        changed = signed(bundle(renew_below=other), CLUSTER)
+        assert reason(SignedStatement(changed.statement, asked.signatures)) == StatementReason.BAD_SIGNATURE
+    without = BUNDLE.document()
+    del without["renewBelow"]
+    with pytest.raises(MalformedStatement, match="renewBelow is missing"):
+        NodeAccessTrust.parse(without)
+    with pytest.raises(MalformedStatement, match="renewBelow"):
+        bundle(version=7, renew_below=8)
 
 
 def test_the_largest_list_fits_and_a_larger_one_is_refused() -> None:

@@ -10,9 +10,11 @@ from typing import Any, Final
 import pytest
 
 from attestors.wire import statement
+from attestors.wire.names import Purpose
 from attestors.wire.node_access import NodeAccessText
+from attestors.wire.ssh.certificate import parse_certificate_file
 from attestors.wire.ssh.key_line import key_line
-from attestors.wire.ssh.keys import PublicKey
+from attestors.wire.ssh.keys import PublicKey, host_key
 from attestors.wire.ssh.krl import (
     AnyAuthority,
     CertificateRevocations,
@@ -22,25 +24,36 @@ from attestors.wire.ssh.krl import (
 )
 from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.statement import ClusterIdentity
+from attestors.wire.statement.cluster_trust import node_digest
 from authenticator.api.errors import Unreachable
 from authenticator.configuration import SSH
 from authenticator.flow import sshd_files
 from authenticator.flow.clock import Clock
 from authenticator.flow.host_certificates import HostCertificates
-from authenticator.flow.sshd_files import BREAK_GLASS_FILE, KNOWN_HOSTS_FILE, REVOKED_KEYS_FILE, USER_AUTHORITIES_FILE
+from authenticator.flow.sshd_files import (
+    BREAK_GLASS_FILE,
+    KNOWN_HOSTS_FILE,
+    REVOKED_KEYS_FILE,
+    USER_AUTHORITIES_FILE,
+    SSHDFiles,
+)
 from authenticator.flow.trust_bundle import REFUSED_SECONDS, TrustBundleStep
 from authenticator.model.bundle_state import (
+    RENEWAL_SPREAD_SECONDS,
     BundleState,
     UnreadableBundleState,
     decode_bundle_state,
     encode_bundle_state,
 )
+from authenticator.model.pair import Pair
+from authenticator.model.reported_trust import ReportedTrust
 from authenticator.model.ssh_state import SSHRejection, SSHState, digest_of
-from authenticator.store.store import BUNDLE_FILE, BUNDLE_STATE_FILE, PIN_FILE, Damaged
+from authenticator.store.store import BUNDLE_FILE, BUNDLE_STATE_FILE, PIN_FILE, SSH_FILE, Damaged
+from authenticator.stored_credential import CLUSTER_FILE
 from tests.support.node_access import certificate, text_of, trust
 from tests.support.openssh import private_key, write_private_key
 from tests.support.statements import IDENTITY, NOW, bundle, controller, signed, trust_of
-from tests.unit.authenticator.builders import NODE
+from tests.unit.authenticator.builders import NODE, pair
 from tests.unit.authenticator.flow.trust_fixtures import NEW, OLD, TrustNode
 
 HOST_KEY: Final = private_key("ed25519", 5)
@@ -86,11 +99,40 @@ class BundleNode:
 
     def answered(self, version: int = 7, **changes: Any) -> None:
         """A certificate came with that trust behind it."""
-        node_configuration = replace(self.node.configuration, ssh=self.ssh)
-        certificates = HostCertificates(node_configuration, self.store, self.clock, self.told.append)
         host = certificate(public_key_of(HOST_KEY), node=NODE, now=int(self.node.time))
-        certificates.receive(NodeAccessText(text_of(host, version=version, **changes)))
-        certificates.settle()
+        self.received(text_of(host, version=version, **changes))
+
+    def received(self, text: bytes) -> None:
+        """A certificate came with that text behind it."""
+        self.certificates.receive(NodeAccessText(text))
+        self.certificates.settle()
+
+    @property
+    def certificates(self) -> HostCertificates:
+        node_configuration = replace(self.node.configuration, ssh=self.ssh)
+        return HostCertificates(node_configuration, self.store, self.clock, self.told.append)
+
+    @property
+    def rejected(self) -> str:
+        """Why the last text was not accepted."""
+        rejection = self.store.ssh_state().rejection
+        return rejection.reason if rejection is not None else ""
+
+    @property
+    def pair(self) -> Pair:
+        found = self.store.pair(Purpose.CLIENT)
+        assert found is not None
+        return found
+
+    def wants_renewal(self) -> bool:
+        return self.certificates.wants_renewal(self.pair)
+
+    def renewed(self, version: int) -> None:
+        """The client certificate was renewed by a request with that version of the trust."""
+        known = self.store.known_cluster()
+        assert known is not None
+        self.store.save_pair(Purpose.CLIENT, pair(key=2))
+        self.store.save_known_cluster(replace(known, reported=ReportedTrust.of(self.pair, version)))
 
     @property
     def state(self) -> BundleState:
@@ -142,8 +184,38 @@ def test_a_node_that_was_answered_nothing_yet(node: BundleNode) -> None:
     assert node.file(KNOWN_HOSTS_FILE).exists()
     node.answered()
     assert node.store.ssh_state().rejection is None
-    node.answered(version=6)
-    assert node.store.ssh_state().rejection is not None, "older than the bundle's"
+    node.answered(version=6, user_authorities=(OTHER_USER,))
+    assert node.store.ssh_state() == SSHState(7, digest_of(trust())), "older than the bundle's, whose trust stays"
+    assert key_line(OTHER_USER) not in node.trusts()
+
+
+def test_an_answer_that_was_on_its_way_while_a_bundle_came(node: BundleNode) -> None:
+    """Its host certificate counts, and nothing else of it."""
+    node.answered()
+    newer = trust(version=8, user_authorities=(OTHER_USER,))
+    node.given(replace(bundle(5), trust=newer), sequence=5)
+    node.answered(version=7)
+    assert node.store.ssh_state() == SSHState(8, digest_of(newer))
+    assert node.trusts() == key_line(OTHER_USER) + "\n", "the former authority stays dropped"
+    file = SSHDFiles(node.ssh.folder).certificate_file(node.host_key)
+    received = file.read_bytes()
+    assert parse_certificate_file(received).certificate.valid_after == int(node.node.time) - 60
+
+    earlier = certificate(public_key_of(HOST_KEY), node=NODE, now=NOW - 9000)
+    node.received(text_of(earlier, version=7))
+    assert node.rejected == "OlderCertificate", "one that was issued earlier does not come back"
+    dropped = private_key("ed25519", 77)
+    by_dropped = certificate(public_key_of(HOST_KEY), node=NODE, now=int(node.node.time), authority=dropped)
+    node.received(text_of(by_dropped, version=7, host_authorities=(host_key(public_key_of(dropped)),)))
+    assert node.rejected == "UnknownAuthority"
+    node.received(text_of(certificate(public_key_of(HOST_KEY), node="other", now=NOW), version=7))
+    assert node.rejected == "OtherNode"
+    assert file.read_bytes() == received
+
+    node.answered(version=9)
+    node.answered(version=8, user_authorities=(OTHER_USER,))
+    assert node.rejected == "OlderTrust", "the trust in force came with a certificate, and is not known as a whole"
+    assert node.trusts() == key_line(trust().user_authorities[0]) + "\n"
 
 
 def test_without_anything_published(node: BundleNode) -> None:
@@ -376,6 +448,131 @@ def test_what_openssh_does_not_read_is_not_put_in_place(
     assert (node.state.sequence, node.state.is_in_place, node.store.ssh_state().trust_version) == (6, True, 8)
 
 
+DUE: Final = 1 + int(node_digest(NODE), 16) % RENEWAL_SPREAD_SECONDS
+
+
+def test_a_bundle_has_the_node_attest_once(node: BundleNode) -> None:
+    node.answered()
+    assert (node.wants_renewal(), node.certificates.trust_version()) == (False, 7)
+    node.given(bundle(5, version=8, renew_below=8), sequence=5)
+    due = int(node.node.time) + DUE
+    assert (node.state.renew_below, node.state.renew_due) == (8, due)
+    assert f"version 8 of the trust; the client certificate is renewed in {DUE} s" in node.told[-1]
+    assert 10 < DUE < RENEWAL_SPREAD_SECONDS
+    assert not node.wants_renewal(), "spread over the nodes"
+    node.node.time = float(due - 10)
+    assert node.step.turn() <= 10, "it wakes in time"
+    node.node.time = float(due)
+    told = list(node.told)
+    node.step = node.new_process()
+    node.look()
+    assert (node.told, node.state.renew_due) == (told, due), "once for each value, also after a restart"
+    assert node.wants_renewal()
+    assert node.certificates.trust_version() == 8
+    node.renewed(8)
+    assert not node.wants_renewal()
+    node.given(bundle(6, version=8), sequence=6)
+    assert (node.state.renew_below, node.state.renew_due) == (0, 0)
+    node.given(bundle(7, version=8, renew_below=8), sequence=7)
+    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    assert not node.wants_renewal(), "it has reported that version already"
+    node.given(bundle(8, version=9, renew_below=9), sequence=8)
+    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    assert node.wants_renewal()
+
+
+def test_a_rotation_that_waits_no_more(node: BundleNode) -> None:
+    node.given(bundle(5, version=8, renew_below=8), sequence=5)
+    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    assert node.wants_renewal(), "a node that never reported"
+    node.given(bundle(6, version=8), sequence=6)
+    assert not node.wants_renewal()
+
+
+def test_a_request_that_was_on_its_way_is_no_report(node: BundleNode) -> None:
+    """It was made before the bundle came, with the version of then."""
+    node.answered()
+    before = node.certificates.trust_version()
+    node.given(bundle(5, version=8, renew_below=8), sequence=5)
+    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.renewed(before)
+    assert node.wants_renewal()
+
+
+def test_after_a_crash_the_report_of_the_next_certificate_is_not_taken_for_that_of_the_former(node: BundleNode) -> None:
+    """The report is stored first, and the certificate of that request is lost."""
+    node.given(bundle(5, version=8, renew_below=8), sequence=5)
+    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    former = node.pair
+    node.renewed(8)
+    node.store.save_pair(Purpose.CLIENT, former)
+    assert node.wants_renewal()
+
+
+def test_what_cannot_be_reported_is_asked_once(node: BundleNode) -> None:
+    """Another request would report no more: no loop of requests, each of which costs an entry in the journal."""
+    node.given(bundle(5, version=8, renew_below=8), sequence=5)
+    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    (node.store.folder / SSH_FILE).write_text("damaged")
+    version = node.certificates.trust_version()
+    node.renewed(version)
+    assert not node.wants_renewal()
+
+
+def test_files_first(node: BundleNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request before sshd's files are in place would report the former version."""
+    node.answered()
+
+    def refuse(file: Path, *arguments: str) -> None:
+        raise sshd_files.UnwrittenFiles("ssh-keygen does not read it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sshd_files, "_require_openssh", refuse)
+        node.given(bundle(5, version=8, renew_below=8), sequence=5)
+        node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+        assert (node.state.is_in_place, node.state.renew_below) == (False, 0)
+        assert not node.wants_renewal()
+        node.answered(version=6)
+        assert node.rejected == "OlderTrust", "a trust that is not in force yet is no excuse for an older one"
+        assert node.store.ssh_state().trust_version == 7
+    node.look()
+    assert node.state.renew_below == 8
+
+
+def test_who_may_have_nodes_attest(node: BundleNode) -> None:
+    for payload, how in (
+        (bundle(5, version=8, renew_below=8), {"keys": controller("x")}),
+        (bundle(5, version=6, renew_below=6), {}),
+    ):
+        node.answered()
+        node.given(payload, sequence=5, **how)
+        node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+        assert not node.wants_renewal()
+
+
+def test_a_clock_that_was_ahead_does_not_hold_it(node: BundleNode) -> None:
+    node.node.time += 90 * 60
+    node.given(bundle(5, version=8, renew_below=8), sequence=5)
+    node.node.time -= 80 * 60
+    assert node.wants_renewal()
+
+
+@pytest.mark.parametrize("name", [BUNDLE_STATE_FILE, CLUSTER_FILE])
+def test_a_damaged_file_costs_no_certificate(node: BundleNode, name: str) -> None:
+    node.given(bundle(5, version=8, renew_below=8), sequence=5)
+    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    (node.store.folder / name).write_text("damaged")
+    assert not node.wants_renewal()
+
+
+def test_a_node_without_ssh_ignores_it(node: BundleNode) -> None:
+    node.given(bundle(5, version=8, renew_below=8), sequence=5)
+    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    without = HostCertificates(node.node.configuration, node.store, node.clock, node.told.append)
+    assert not without.wants_renewal(node.pair)
+    assert without.trust_version() == 0
+
+
 def test_another_cluster_begins_anew(node: BundleNode) -> None:
     node.given(bundle(9), sequence=9)
     node.store.forget_trust()
@@ -397,7 +594,7 @@ def test_a_lock_that_another_process_holds(node: BundleNode) -> None:
 
 def test_the_state_survives() -> None:
     for rejection in (None, SSHRejection("Replayed", "old", NOW)):
-        state = BundleState(5, True, "ab", 7, 2, NOW, rejection, "revoked_keys", NOW)
+        state = BundleState(5, True, "ab", 7, 2, NOW, rejection, "revoked_keys", NOW, 7, NOW)
         assert decode_bundle_state(encode_bundle_state(state)) == state
 
 
@@ -410,6 +607,9 @@ def test_the_state_survives() -> None:
         {"is_in_place": 1},
         {"digest": 1},
         {"restored": None},
+        {"renew_below": -1},
+        {"renew_below": True},
+        {"renew_due": "1"},
         {"more": 1},
         {"rejection": 1},
     ],

@@ -34,6 +34,7 @@ FULL = Attempt(
         sent=Sent.YES,
         uid="u-1",
         asker="0123456789abcdef ",
+        trust_version=7,
         tried_versions=("v1", "v2"),
     ),
     pause(credential="d" * 64, exit_code=ExitCode.REFUSED, failures=3),
@@ -176,6 +177,7 @@ def test_the_format_stays() -> None:
             "sent": "yes",
             "uid": "u-1",
             "asker": "0123456789abcdef ",
+            "trust_version": 7,
         },
         "pause": {
             "until": FULL.pause.until if FULL.pause else 0,
@@ -210,8 +212,8 @@ FIELDS = [
     *(("pending", "subject", name) for name in json.loads(encode_attempt(FULL))["pending"]["subject"]),
     *(("pause", name) for name in json.loads(encode_attempt(FULL))["pause"]),
 ]
-OPTIONAL = [("pending", "uid"), ("pending", "asker")]
-"""Older versions did not write the latter."""
+OPTIONAL = [("pending", "uid"), ("pending", "asker"), ("pending", "trust_version")]
+"""Older versions did not write the last two."""
 
 
 def refuse(text: str) -> None:
@@ -224,7 +226,7 @@ def test_nothing_may_be_missing(path: tuple[str, ...]) -> None:
     if path in OPTIONAL:
         found = decode_attempt(changed(*path, without=True)).pending
         assert found is not None
-        assert getattr(found, path[-1]) == ""
+        assert not getattr(found, path[-1])
     else:
         refuse(changed(*path, without=True))
 
@@ -248,6 +250,9 @@ def test_nothing_may_be_added(path: tuple[str, ...]) -> None:
         (("pending", "sent"), True),
         (("pending", "key"), ["x"]),
         (("pending", "name"), 7),
+        (("pending", "trust_version"), "7"),
+        (("pending", "trust_version"), -1),
+        (("pending", "trust_version"), True),
         (("pending", "tried_versions"), "v1"),
         (("pending", "tried_versions"), [1]),
         (("pending", "tried_versions"), ["v1", None]),

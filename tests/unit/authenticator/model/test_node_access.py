@@ -10,15 +10,17 @@ import pytest
 from attestors.wire.node_access import NodeAccess, Trust
 from attestors.wire.ssh.certificate import FOREVER, Certificate, CertificateKind, SignedCertificate
 from attestors.wire.ssh.errors import SSHReason
+from attestors.wire.ssh.keys import host_key
 from attestors.wire.ssh.principals import HostName, PlainPrincipal
 from attestors.wire.ssh.signatures import public_key_of
-from authenticator.model.node_access import AcceptedAccess, AccessReason, AccessRefused, accept_access
+from authenticator.model.node_access import AcceptedAccess, AccessReason, AccessRefused, UnknownTrust, accept_access
 from authenticator.model.ssh_state import SSHState, digest_of
 from tests.support.node_access import DAY, HOST_AUTHORITY, NOW, USER_AUTHORITY, certificate, signed, trust
 from tests.support.openssh import private_key
 
 KEY, OTHER_KEY = public_key_of(private_key("ed25519")), public_key_of(private_key("nistp256"))
 THIEF = private_key("ed25519", 666)
+UNKNOWN = UnknownTrust()
 NOTHING = SSHState()
 HELD = SSHState(trust_version=7, trust_digest=digest_of(trust()))
 
@@ -28,10 +30,11 @@ def accept(
     state: SSHState = NOTHING,
     now: int = NOW,
     node: str = "worker-1",
+    in_force: Trust | UnknownTrust = UNKNOWN,
     **changes: Any,
 ) -> AcceptedAccess:
     access = NodeAccess(certificates or (certificate(KEY),), trust(**changes))
-    return accept_access(access, host_keys=(KEY, OTHER_KEY), node_name=node, state=state, now=now)
+    return accept_access(access, host_keys=(KEY, OTHER_KEY), node_name=node, state=state, in_force=in_force, now=now)
 
 
 def refusal(*certificates: SignedCertificate, **changes: Any) -> str:
@@ -87,7 +90,7 @@ def test_a_users_certificate_is_refused() -> None:
     access = NodeAccess((certificate(KEY),), trust())
     object.__setattr__(access, "host_certificates", (signed(made, HOST_AUTHORITY),))
     with pytest.raises(AccessRefused) as refused:
-        accept_access(access, host_keys=(KEY,), node_name="worker-1", state=SSHState(), now=NOW)
+        accept_access(access, host_keys=(KEY,), node_name="worker-1", state=SSHState(), in_force=UNKNOWN, now=NOW)
     assert refused.value.reason == AccessReason.NOT_A_HOST_CERTIFICATE
 
 
@@ -109,6 +112,30 @@ def test_the_version_of_the_trust_never_goes_back() -> None:
     accept(version=7, state=HELD)
     accept(version=8, state=HELD)
     assert refusal(version=6, state=HELD) == AccessReason.OLDER_TRUST
+    assert refusal(version=6, state=HELD, in_force=trust(version=6)) == AccessReason.OLDER_TRUST
+    assert refusal(state=HELD, in_force=trust(), user_authorities=(public_key_of(THIEF),)) == AccessReason.CHANGED_TRUST
+
+
+def test_a_text_that_was_on_its_way_while_a_bundle_came() -> None:
+    """Its certificates count under the newer trust, which stays."""
+    leaked = (*trust().user_authorities, public_key_of(THIEF))
+    found = accept(version=6, user_authorities=leaked, state=HELD, in_force=trust())
+    assert found == AcceptedAccess((certificate(KEY),), trust()), "no authority of the older one counts again"
+
+
+def test_an_older_text_brings_no_certificate_of_an_authority_that_was_dropped() -> None:
+    thief = (host_key(public_key_of(THIEF)),)
+    by_thief = certificate(KEY, authority=THIEF)
+    accept(by_thief, version=8, host_authorities=thief, state=HELD, in_force=trust())
+    for changes in ({"in_force": trust()}, {}):
+        assert refusal(by_thief, version=6, host_authorities=thief, state=HELD, **changes) in (
+            AccessReason.UNKNOWN_AUTHORITY,
+            AccessReason.OLDER_TRUST,
+        )
+    assert (
+        refusal(certificate(KEY, node="worker-2"), version=6, state=HELD, in_force=trust()) == AccessReason.OTHER_NODE
+    )
+    assert refusal(version=6, state=HELD, in_force=trust(), now=NOW + 30 * DAY) == AccessReason.EXPIRED
 
 
 def test_a_version_stands_for_one_set_of_authorities() -> None:

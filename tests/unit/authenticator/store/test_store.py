@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from attestors.wire.names import Purpose
 from authenticator.model.attempt import Attempt
 from authenticator.model.cluster import Bootstrap, ClientCertificate
 from authenticator.model.failures import StoreUnusable
+from authenticator.model.reported_trust import ReportedTrust
 from authenticator.store.lock import LockHeld
 from authenticator.store.store import KnownCluster, Store
 from tests.unit.authenticator.builders import (
@@ -29,7 +31,7 @@ from tests.unit.authenticator.builders import (
 
 BOTH = pytest.mark.parametrize("purpose", Purpose)
 HELD = Bootstrap(cluster(), ClientCertificate(pem_of(certificate()), key_pem()))
-KNOWN = KnownCluster(cluster(tls_server_name="kubernetes"), "d" * 64)
+KNOWN = KnownCluster(cluster(tls_server_name="kubernetes"), "d" * 64, reported=ReportedTrust("ab", 7))
 
 
 @pytest.fixture
@@ -339,6 +341,17 @@ def test_the_cluster_is_kept(store: Store) -> None:
     assert store.known_cluster() == KNOWN
     assert names(store) == ["kubelet-authenticator-cluster.json"]
     assert TOKEN not in (store.folder / "kubelet-authenticator-cluster.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "document", [None, 7, [], {}, {"certificate": "ab"}, {"certificate": 1, "version": 7}, {"version": -1}]
+)
+def test_an_unreadable_report_counts_as_none(store: Store, document: Any) -> None:
+    """One renewal before its time, and the file is as it should be."""
+    store.save_known_cluster(KNOWN)
+    path = store.folder / "kubelet-authenticator-cluster.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"sshTrust": document}))
+    assert store.known_cluster() == replace(KNOWN, reported=ReportedTrust())
 
 
 def deep(_document: dict[str, Any]) -> str:

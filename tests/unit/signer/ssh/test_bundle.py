@@ -38,7 +38,7 @@ from signer.ssh.bundle.reconciler import BundleReconciler, SignersUnavailable
 from signer.ssh.revocations import PolicyRevocations, Revocation
 from tests.support.openssh import public_keys
 from tests.support.statements import authority
-from tests.unit.signer.ssh.world import CLUSTER, KEY, KEYS, START, Process, World, new_line, run
+from tests.unit.signer.ssh.world import CLUSTER, KEY, KEYS, START, Fleet, Process, World, new_line, order, run
 
 CA: Final = authority("cluster", start=int(START.timestamp()) - 86400 * 9)
 NEXT_CA: Final = authority("next", start=int(START.timestamp()) - 86400 * 9)
@@ -168,6 +168,33 @@ class Published:
             last_sequence=last,
             now=int(self.world.now.timestamp()),
         )
+
+
+def test_it_tells_nodes_to_attest_while_a_rotation_waits_for_that() -> None:
+    async def scenario() -> None:
+        published = await Published.started({})
+        process, world = published.process, published.world
+        fleet = Fleet(process, "a", "b")
+        fleet.attest()
+        fleet.attest()
+        await process.until_it_waits()
+        await published.look()
+        assert published.accepted().renew_below == 0
+        before = published.workload.sequence
+        world.wait(0.01)
+        order(world, "start-ssh-ca-rotation")
+        await process.until_it_waits()
+        await published.look()
+        told = published.accepted(last=before)
+        assert told.renew_below == told.trust.version == process.available().trust.version
+        fleet.attest()
+        fleet.attest()
+        await process.until_it_waits()
+        await published.look()
+        prepared = published.accepted(last=told.sequence)
+        assert (prepared.renew_below, prepared.trust.version) == (0, told.trust.version), "it waits for a person"
+
+    run(scenario())
 
 
 def user_certificate(signer: PublicKey, **changes: Any) -> Certificate:
@@ -377,7 +404,7 @@ def test_what_others_write_is_replaced(written: str) -> None:
             other.world.set_keys(ControllerKeys(b"x" * 32))
             await other.process.read_key()
             facts = BundleFacts(
-                published.workload.signed.statement.cluster, published.process.available().trust, (), (NEXT_CA,)
+                published.workload.signed.statement.cluster, published.process.available().trust, 0, (), (NEXT_CA,)
             )
             keys = other.process.caches.authentic.statement_keys()
             foreign = render(facts, facts.payload(2**50), 2**50, keys, int(START.timestamp()))
