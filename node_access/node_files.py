@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from attestors.wire.ssh.errors import SSHRefused
-from attestors.wire.ssh.key_line import parse_key_line
+from attestors.wire.ssh.key_line import readable_authorities
 from attestors.wire.ssh.krl import MAXIMUM_LIST_BYTES, RevocationList, parse_revocation_list
 from attestors.wire.ssh.principals import HostName
 from node_access.principals import KnownOrNot, Node, NodeName, NotAttested, Revocations, UnknownRevocations
@@ -124,13 +124,7 @@ def _parse_name(content: bytes) -> NodeName | NotAttested:
 
 
 def _parse_authorities(content: bytes) -> frozenset[str]:
-    """A line that cannot be read opens nothing, and closes nothing: so does sshd read its own file of authorities."""
-    found: set[str] = set()
-    for line in content.decode("utf-8", "replace").splitlines():
-        if line.strip() and not line.startswith("#"):
-            with contextlib.suppress(SSHRefused):
-                found.add(parse_key_line(" ".join(line.split()[:2])).fingerprint)
-    return frozenset(found)
+    return frozenset(key.fingerprint for key in readable_authorities(content))
 
 
 def _parse_list(content: bytes) -> RevocationList:

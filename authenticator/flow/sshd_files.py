@@ -30,7 +30,7 @@ from typing import Final, TypeVar
 from attestors.wire.node_access import Trust
 from attestors.wire.ssh.certificate import MAXIMUM_CERTIFICATE_BYTES, SignedCertificate, parse_certificate_file
 from attestors.wire.ssh.errors import SSHRefused
-from attestors.wire.ssh.key_line import MAXIMUM_AUTHORITIES_BYTES, key_line, parse_authorities_file, parse_key_line
+from attestors.wire.ssh.key_line import key_line, parse_key_line, readable_authorities
 from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.krl import RevocationList, encode_revocation_list, parse_revocation_list
 from attestors.wire.ssh.krl.revocation_list import MAXIMUM_LIST_BYTES
@@ -47,6 +47,7 @@ _ANY_HOST: Final = "@cert-authority * "
 _PUBLIC: Final = 0o644
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _MAXIMUM_BYTES: Final = 64 * 1024
+_MAXIMUM_IMAGE_BYTES: Final = 32 * 1024
 _TIMEOUT_SECONDS: Final = 10.0
 
 _Read = TypeVar("_Read")
@@ -185,14 +186,11 @@ class SSHDFiles:
             UnwrittenFiles: the file is there, and cannot be read.
         """
         try:
-            content = read_bounded(self.folder / IMAGE_BREAK_GLASS_FILE, MAXIMUM_AUTHORITIES_BYTES)
-            return parse_authorities_file(content)
+            return readable_authorities(read_bounded(self.folder / IMAGE_BREAK_GLASS_FILE, _MAXIMUM_IMAGE_BYTES))
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise UnwrittenFiles(f"{IMAGE_BREAK_GLASS_FILE}: {error.strerror}") from None
-        except SSHRefused as refused:
-            raise UnwrittenFiles(f"{IMAGE_BREAK_GLASS_FILE}: {refused}") from None
 
     def _write(self, name: str, lines: list[str], check: Callable[[Path], None]) -> None:
         content = _content(lines)

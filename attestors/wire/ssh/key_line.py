@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Final
 
@@ -11,7 +12,6 @@ from attestors.wire.ssh.keys import MAXIMUM_KEY_BYTES, KeyType, PublicKey, key_t
 
 MAXIMUM_LINE_CHARACTERS: Final = 64 + MAXIMUM_KEY_BYTES * 4 // 3 + 4
 MAXIMUM_FILE_BYTES: Final = 16 * 1024
-MAXIMUM_AUTHORITIES_BYTES: Final = 32 * 1024
 _TYPES: Final = frozenset(name for one in KeyType for name in (one.value, one.certificate_type))
 _ADVICE: Final = "write the key as `type base64` and nothing else"
 _COMMENT: Final = re.compile(r"[^\x00-\x1f\x7f]{0,1024}")
@@ -62,20 +62,17 @@ def parse_key_file(data: bytes) -> PublicKey:
     return parse_key_line(" ".join(words_of_file(data, maximum_bytes=MAXIMUM_FILE_BYTES)))
 
 
-def parse_authorities_file(data: bytes) -> tuple[PublicKey, ...]:
-    """Parse a file as ``TrustedUserCAKeys`` of sshd: key lines, perhaps with comments, and empty and ``#`` lines.
+def readable_authorities(data: bytes) -> tuple[PublicKey, ...]:
+    """The keys in a file like ``TrustedUserCAKeys`` of sshd, whose lines may end with comments.
 
-    Raises:
-        SSHRefused: ``TooLarge``, ``Malformed``, or as :func:`parse_key_line`.
+    A line that cannot be read opens nothing, and closes nothing: so does sshd read its own file.
     """
-    if len(data) > MAXIMUM_AUTHORITIES_BYTES:
-        raise SSHRefused(SSHReason.TOO_LARGE, f"the file has more than {MAXIMUM_AUTHORITIES_BYTES} bytes")
-    try:
-        lines = data.decode("utf-8").split("\n")
-    except UnicodeDecodeError:
-        raise malformed("not a file of keys: it is not UTF-8") from None
-    stated = [line.split()[:2] for line in lines if line.strip() and not line.startswith("#")]
-    return tuple(parse_key_line(" ".join(words)) for words in stated)
+    found: list[PublicKey] = []
+    for line in data.decode("utf-8", "replace").split("\n"):
+        if line.strip() and not line.startswith("#"):
+            with contextlib.suppress(SSHRefused):
+                found.append(parse_key_line(" ".join(line.split()[:2])))
+    return tuple(found)
 
 
 def words_of_file(data: bytes, *, maximum_bytes: int) -> list[str]:

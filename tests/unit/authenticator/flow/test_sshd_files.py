@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from attestors.wire.ssh.certificate import SignedCertificate, parse_certificate_file
-from attestors.wire.ssh.key_line import key_line, parse_authorities_file
+from attestors.wire.ssh.key_line import key_line, readable_authorities
 from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.krl import RevocationList, encode_revocation_list, parse_revocation_list
 from attestors.wire.ssh.signatures import public_key_of
@@ -48,7 +48,7 @@ def install(files: SSHDFiles, *certificates: SignedCertificate, is_first: bool =
 
 
 def contents(files: SSHDFiles) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in files.folder.iterdir()}
+    return {path.name: path.read_bytes() for path in files.folder.iterdir() if path.is_file()}
 
 
 def test_the_files(files: SSHDFiles) -> None:
@@ -244,7 +244,7 @@ def bring(files: SSHDFiles, content: bytes | None = None) -> None:
 
 def keys_in(files: SSHDFiles, name: str) -> list[PublicKey]:
     path = files.folder / name
-    return list(parse_authorities_file(path.read_bytes())) if path.exists() else []
+    return list(readable_authorities(path.read_bytes())) if path.exists() else []
 
 
 def plain(files: SSHDFiles) -> set[PublicKey]:
@@ -312,11 +312,22 @@ def test_an_online_authority_in_the_image_s_file_is_refused(files: SSHDFiles, on
     assert {**before, REVOKED_KEYS_FILE: _empty()} == contents(files)
 
 
-@pytest.mark.parametrize("content", [b"nonsense", b"\xff", b"#" * 33 * 1024, b"ssh-ed25519 AAAA"])
+def test_a_line_of_the_image_that_cannot_be_read_is_in_nothing_s_way(files: SSHDFiles) -> None:
+    bring(files, f"nonsense\n{key_line(OF_IMAGE)}\n".encode())
+    install(files, user_authorities=(ONLINE,))
+    assert keys_in(files, USER_AUTHORITIES_FILE) == [ONLINE, OF_IMAGE]
+    assert b"nonsense" not in contents(files)[USER_AUTHORITIES_FILE]
+
+
+@pytest.mark.parametrize("content", [b"#" * 33 * 1024, "a folder"])
 def test_an_image_s_file_that_cannot_be_read_leaves_the_trust_and_not_the_revocations(
-    files: SSHDFiles, content: bytes
+    files: SSHDFiles, content: bytes | str
 ) -> None:
-    bring(files, content)
+    bring(files, content if isinstance(content, bytes) else b"")
+    file = files.folder / IMAGE_BREAK_GLASS_FILE
+    if not isinstance(content, bytes):
+        file.unlink()
+        file.mkdir()
     before = contents(files)
     assert files.differ(_empty(), trust()) == (REVOKED_KEYS_FILE,)
     with pytest.raises(UnwrittenFiles, match=IMAGE_BREAK_GLASS_FILE):

@@ -379,12 +379,12 @@ def test_break_glass_authorities_that_somebody_changed(node: BundleNode, content
 
 def test_an_image_s_file_that_cannot_be_read_is_reported(node: BundleNode) -> None:
     node.answered()
-    node.file(sshd_files.IMAGE_BREAK_GLASS_FILE).write_text("nonsense")
+    node.file(sshd_files.IMAGE_BREAK_GLASS_FILE).mkdir()
     node.given(bundle(5, revoked("one")), sequence=5)
     assert node.revocations().entries == 1
     assert (node.state.is_in_place, node.state.restored) == (False, "")
     assert "the trust bundle is not in force: break_glass_ca_keys_image" in node.told[-1]
-    node.file(sshd_files.IMAGE_BREAK_GLASS_FILE).unlink()
+    node.file(sshd_files.IMAGE_BREAK_GLASS_FILE).rmdir()
     node.look()
     assert node.state.is_in_place
 

@@ -8,13 +8,7 @@ from hypothesis import strategies as st
 
 from attestors.wire.ssh.encoding import to_base64
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
-from attestors.wire.ssh.key_line import (
-    MAXIMUM_AUTHORITIES_BYTES,
-    key_line,
-    parse_authorities_file,
-    parse_key_file,
-    parse_key_line,
-)
+from attestors.wire.ssh.key_line import key_line, parse_key_file, parse_key_line, readable_authorities
 from tests.support.openssh import public_keys
 
 KEYS = public_keys()
@@ -114,16 +108,10 @@ def test_another_file_is_refused(data: bytes, reason: SSHReason) -> None:
 
 
 def test_a_file_of_authorities() -> None:
+    """What is no key line counts as none, and the others count."""
     other = KEYS["nistp256"]
-    text = f"# ours\n\n{LINE} of the safe\r\n{key_line(other)}\u2028{LINE}"
-    assert parse_authorities_file(text.encode()) == (KEYS["ed25519"], other)
-    assert parse_authorities_file(b"") == ()
-
-
-@pytest.mark.parametrize(
-    "data", [b"nonsense", b"\xff", b"ssh-ed25519 AAAA", f"cert-authority {LINE}".encode(), b"#" * 33 * 1024]
-)
-def test_what_is_no_file_of_authorities(data: bytes) -> None:
-    assert len(data) > MAXIMUM_AUTHORITIES_BYTES or not data.startswith(b"#")
-    with pytest.raises(SSHRefused):
-        parse_authorities_file(data)
+    good = f"# ours\n\n{LINE} of the safe\r\n{key_line(other)}\u2028{LINE}\n"
+    assert readable_authorities(good.encode()) == (KEYS["ed25519"], other)
+    for line in (b"nonsense", b"\xff", b"ssh-ed25519 AAAA", f"cert-authority {LINE}".encode()):
+        assert readable_authorities(line) == ()
+        assert readable_authorities(line + b"\n" + good.encode()) == (KEYS["ed25519"], other)
