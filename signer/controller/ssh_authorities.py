@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES, SSH_ROTATION_NODES, ServiceGauge
 from signer.controller.telemetry.recorder import Occurrence, Recorder, Subject
@@ -13,11 +14,9 @@ from signer.model.condition import PolicyCondition
 from signer.model.policy import Policy
 from signer.model.ssh_access import SSHSettings
 from signer.ssh.available import Reason
-from signer.ssh.host_coverage import HostCoverageWatch
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.secrets import Absent
 from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
-from signer.ssh.ways_in.watch import WaysInWatch
 from signer.store.caches import Caches
 
 
@@ -60,39 +59,35 @@ def tell_of_policy(key: ClusterKey, recorder: Recorder, caches: Caches, kind: st
     recorder.record(Occurrence(subject, kind, reason, message))
 
 
-class WaysInService:
-    """Implements :class:`~signer.controller.cluster.service.ClusterService` by a watch over other ways in."""
+class Watch(Protocol):
+    """Looks at something of the management cluster, and says what it sees in conditions."""
 
-    name = WaysInWatch.name
-
-    def __init__(self, watch: WaysInWatch) -> None:
-        self._watch = watch
+    @property
+    def name(self) -> str:
+        """For the log."""
+        ...
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
-        """See ClusterService."""
-        return self._watch.conditions
-
-    def gauges(self) -> Sequence[ServiceGauge]:
-        """See ClusterService."""
-        return ()
+        """What the last look has shown."""
+        ...
 
     def wake(self) -> None:
-        """See ClusterService."""
-        self._watch.wake()
+        """Look again soon."""
+        ...
 
-    async def run(self, client: Client) -> None:
-        """See ClusterService. The workload cluster itself is not asked."""
-        del client
-        await self._watch.run()
+    async def run(self) -> None:
+        """Look until cancelled."""
+        ...
 
 
-class HostCoverageService:
-    """Implements :class:`~signer.controller.cluster.service.ClusterService` by a watch over host certificates."""
+class WatchService:
+    """Implements :class:`~signer.controller.cluster.service.ClusterService` by a watch: over other ways in, or over
+    nodes without host certificates.
+    """
 
-    name = HostCoverageWatch.name
-
-    def __init__(self, watch: HostCoverageWatch) -> None:
+    def __init__(self, watch: Watch) -> None:
+        self.name = watch.name
         self._watch = watch
 
     @property
@@ -134,9 +129,8 @@ class SSHSwitchedOffConditions:
 
 
 __all__ = [
-    "HostCoverageService",
     "SSHAuthoritiesService",
     "SSHSwitchedOffConditions",
-    "WaysInService",
+    "WatchService",
     "tell_of_policy",
 ]

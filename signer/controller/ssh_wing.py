@@ -15,10 +15,9 @@ from typing import Any, TypeAlias
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
 from signer.controller.ssh_authorities import (
-    HostCoverageService,
     SSHAuthoritiesService,
     SSHSwitchedOffConditions,
-    WaysInService,
+    WatchService,
     tell_of_policy,
 )
 from signer.controller.ssh_bundle import SignersOfStatements, SSHBundleService
@@ -159,9 +158,9 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
     )
     parts = (
         OptionalPart(SSHAuthoritiesService(reconciler)),
-        OptionalPart(HostCoverageService(coverage)),
+        OptionalPart(WatchService(coverage)),
         OptionalPart(SSHBundleService(bundle)),
-        OptionalPart(WaysInService(watch)),
+        OptionalPart(WatchService(watch)),
     )
     return SSHOfCluster(parts, lambda: {**reconciler.status, **bundle.status} if reconciler.status else {})
 

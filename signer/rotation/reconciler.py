@@ -17,6 +17,7 @@ from random import Random
 from typing import Final, Protocol, TypeAlias
 
 from attestors.wire.statement import ClusterIdentity, MalformedStatement
+from attestors.wire.statement.names import STATEMENT_CONFIG_MAP
 from signer.authority import AuthorityError
 from signer.authority.presented import Presented
 from signer.kube.backoff import Backoff
@@ -396,7 +397,7 @@ class RotationReconciler:
         if self._readers_ensured:
             return
         try:
-            await ensure_readers(client)
+            await ensure_readers(client, STATEMENT_CONFIG_MAP)
         except Forbidden as error:
             _LOG.warning(
                 "nodes read what they are told only if deploy/rbac/workload-rotation.yaml is applied: the controller "

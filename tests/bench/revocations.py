@@ -18,6 +18,7 @@ from attestors.wire.ssh.keys import host_key
 from attestors.wire.ssh.krl import CertificateRevocations, parse_revocation_list
 from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.statement import ClusterIdentity, PinnedController
+from attestors.wire.statement.names import NODE_ACCESS_CONFIG_MAP
 from authenticator.api.server import ApiServer
 from authenticator.configuration import SSH, Configuration
 from authenticator.flow.clock import Clock
@@ -32,9 +33,9 @@ from signer.authority.ssh.private_key import new_private_key
 from signer.authority.statement_signing import StatementKeys
 from signer.kube.client import Client
 from signer.model.seal import ControllerKeys, KeyUse
+from signer.rotation.statements.readers import ensure_readers
 from signer.ssh.bundle.content import BundleFacts
 from signer.ssh.bundle.publishing import NothingPublished, PublishedBundle, publish_bundle
-from signer.ssh.bundle.readers import ensure_readers
 from tests.support.control_plane import ControlPlane
 from tests.support.openssh import find_openssh, ssh_keygen
 
@@ -82,7 +83,7 @@ async def _measure(control_plane: ControlPlane, folder: Path, found: Revocations
     node = _Node(control_plane, folder)
     last: PublishedBundle | NothingPublished = NothingPublished()
     async with Client(control_plane.connection()) as client:
-        await ensure_readers(client)
+        await ensure_readers(client, NODE_ACCESS_CONFIG_MAP)
         for number in range(rounds + 1):
             names = range(found.count)
             key_ids = tuple(f"grant/team-{one % 50}/{number}-{one:05}/{one:08x}-0000-4000-8000-00" for one in names)

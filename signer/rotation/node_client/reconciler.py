@@ -18,6 +18,7 @@ from random import Random
 from typing import Final, Protocol
 
 from attestors.wire.statement import ClusterIdentity, MalformedStatement
+from attestors.wire.statement.names import STATEMENT_CONFIG_MAP
 from signer.authority import (
     AuthorityError,
     CertificateAuthority,
@@ -595,7 +596,7 @@ class NodeClientReconciler:
     async def _ensure_readers(self, client: Client) -> None:
         """As for a rotation: the manifest with its own grants has this one."""
         with contextlib.suppress(Forbidden):
-            await ensure_readers(client)
+            await ensure_readers(client, STATEMENT_CONFIG_MAP)
 
     async def _replace_own(self, cluster: ClusterView, secrets: _Secrets) -> None:
         """At exactly the version that was read, whose pair is in the former's Secret."""

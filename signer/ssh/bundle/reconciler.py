@@ -16,6 +16,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from attestors.wire.statement import ClusterIdentity, MalformedStatement
+from attestors.wire.statement.names import NODE_ACCESS_CONFIG_MAP
 from signer.authority import CertificateAuthority
 from signer.authority.errors import AuthorityError
 from signer.kube.backoff import Backoff
@@ -25,10 +26,10 @@ from signer.kube.errors import ApiError, Conflict, Forbidden
 from signer.model.cluster import ClusterKey
 from signer.model.condition import ConditionType, PolicyCondition
 from signer.model.decision import Deferred, printable
+from signer.rotation.statements.readers import ensure_readers
 from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason, SSHAuthoritiesOf
 from signer.ssh.bundle.content import BundleFacts, TooManyRevocations
 from signer.ssh.bundle.publishing import NothingPublished, NotPublished, PublishedBundle, publish_bundle
-from signer.ssh.bundle.readers import ensure_readers
 from signer.ssh.revocations import RevocationsOf, RevocationsUnknown
 from signer.ssh.secrets import Absent
 from signer.store.caches import Caches
@@ -195,7 +196,7 @@ class BundleReconciler:
         """
         if not self._readers_ensured:
             with contextlib.suppress(Forbidden):
-                await ensure_readers(client)
+                await ensure_readers(client, NODE_ACCESS_CONFIG_MAP)
             self._readers_ensured = True
 
     def _without_authorities(self, found: NotAvailable) -> float:

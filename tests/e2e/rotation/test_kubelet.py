@@ -15,6 +15,7 @@ import pytest
 
 from attestors.wire.statement import ClusterIdentity
 from attestors.wire.statement.cluster_trust import MINIMUM_TURN_SECONDS
+from attestors.wire.statement.names import STATEMENT_CONFIG_MAP
 from authenticator.store.store import AUTHORITY_FILE, TRUST_FILE
 from signer.authority import load_certificate_authority
 from signer.authority.statement_signing import StatementKeys
@@ -139,7 +140,7 @@ def test_a_wrong_bundle_is_undone(world: RotationWorld, joining: JoiningMachine,
 
     async def publish() -> None:
         async with Client(joining.plane.connection()) as client:
-            await ensure_readers(client)
+            await ensure_readers(client, STATEMENT_CONFIG_MAP)
             await publish_statement(client, facts, StatementKeys.of(keys.subkeys(KeyUse.STATEMENT)), now)
 
     asyncio.run(publish())

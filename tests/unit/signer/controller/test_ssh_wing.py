@@ -12,10 +12,9 @@ import pytest
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPartContext
 from signer.controller.ssh_authorities import (
-    HostCoverageService,
     SSHAuthoritiesService,
     SSHSwitchedOffConditions,
-    WaysInService,
+    WatchService,
 )
 from signer.controller.ssh_bundle import SSHBundleService
 from signer.controller.ssh_wing import SSHParts, ssh_of_cluster, ssh_wing
@@ -63,9 +62,10 @@ def test_the_switch() -> None:
         assert isinstance(wing, SSHParts)
         on = ssh_of_cluster(wing, context, Random(0))
         service, coverage, bundle, ways = (part.service for part in on.parts)
-        assert isinstance(coverage, HostCoverageService)
+        assert isinstance(coverage, WatchService)
         assert (coverage.name, coverage.gauges(), coverage.conditions) == ("SSH host certificates", (), ())
-        assert isinstance(ways, WaysInService)
+        assert isinstance(ways, WatchService)
+        assert (ways.name, ways.gauges(), ways.conditions) == ("other ways in", (), ())
         assert isinstance(bundle, SSHBundleService)
         assert (bundle.name, bundle.gauges(), bundle.conditions) == ("SSH trust bundle", (), ())
         assert isinstance(service, SSHAuthoritiesService)
