@@ -15,7 +15,7 @@ import contextlib
 import hmac
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final, TypeAlias
 
@@ -36,6 +36,7 @@ from signer.decision.cached_facts import ServingFactsSource
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.host_keys import (
+    NO_FORMER,
     NOT_ASKED,
     AttestedHostKey,
     AttestedHostKeys,
@@ -43,7 +44,9 @@ from signer.model.host_keys import (
     HostCertificates,
     HostCertificatesIssued,
     HostCertificatesRefused,
+    NoFormerHostCertificates,
     NotAsked,
+    with_reported,
 )
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
@@ -61,14 +64,16 @@ from signer.rules.host_certificates import (
     planned_host_keys,
     principal_of,
     proven_host_keys,
+    reported_trust_version,
 )
-from signer.rules.machine import MachineFacts
+from signer.rules.machine import MachineFacts, NoRecord
 from signer.store.caches import Caches
-from signer.store.records import Records, conflicting_names
+from signer.store.records import RecordChanged, Records, conflicting_names
 
 _SOON: Final = timedelta(seconds=0.1)
 _LONGEST_WAIT_SECONDS: Final = 10.0
 _NEVER: Final = float("-inf")
+_MOST_WRITES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +205,19 @@ class HostCertificateIssuer:
         finally:
             note(stage)
 
+    def recorded(
+        self, planned: Planned, request: SigningRequest, facts: MachineFacts, wanted: AttestedNode
+    ) -> AttestedNode:
+        """The record with what was planned. Where certificates are refused, it still has the trust that the node
+        attested: it may have been given any, and a rotation waits for it.
+        """
+        if isinstance(planned, AttestedHostKeys):
+            return replace(wanted, ssh=planned)
+        asked = self._asked(request, facts.policy)
+        if isinstance(planned, NotAsked) or isinstance(asked, NotAsked):
+            return wanted
+        return replace(wanted, ssh=with_reported(wanted.ssh, reported_trust_version(asked.value), facts.now))
+
     async def issue(self, planned: Planned, record: AttestedNode) -> HostCertificates:
         """Sign what the record holds since just now.
 
@@ -228,6 +246,33 @@ class HostCertificateIssuer:
         if not isinstance(recorded, AttestedHostKeys) or not recorded.has(frozenset(proven.keys)):
             return _not_journaled("no host certificates were journaled for these host keys with it")
         return await self._signed(recorded, record)
+
+    async def answered(self, node_name: str, issued: HostCertificatesIssued) -> None:
+        """Record that the workload API server has taken an answer with these certificates: the node can read them, so
+        those of another authority, which it had, count no longer. Without this, they do until the node's next request.
+
+        Raises:
+            Deferred: the controller key is not available.
+            ApiError: from the management cluster.
+            RecordChanged: other clients write the record again and again.
+        """
+        if isinstance(issued.recorded.former, NoFormerHostCertificates):
+            return
+        for left in reversed(range(_MOST_WRITES)):
+            record = self._records.recorded(self._key, node_name)
+            cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
+            if cluster is None or cluster.paused or isinstance(record, NoRecord):
+                return  # it is gone, or may be moving
+            ssh = record.ssh
+            if not isinstance(ssh, AttestedHostKeys) or ssh.host_keys != issued.recorded.host_keys:
+                return  # of a later request, which has an answer of its own
+            try:
+                await self._records.write(replace(record, ssh=replace(ssh, former=NO_FORMER)), cluster)
+            except RecordChanged:
+                if not left:
+                    raise
+                continue
+            return
 
     async def _signed(self, recorded: AttestedHostKeys, record: AttestedNode) -> HostCertificates:
         if isinstance(self._switch, HostCertificatesSwitchedOff):

@@ -36,7 +36,6 @@ from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
-from signer.model.host_keys import AttestedHostKeys
 from signer.model.reasons import Reason
 from signer.model.record import (
     AttestedIdentity,
@@ -308,8 +307,7 @@ class ReserveAndJournal:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
         self._require_still(snapshot, facts)
         host_keys = self._host_certificates.plan(request, facts, partial(_note_host_keys, snapshot))
-        if isinstance(host_keys, AttestedHostKeys):
-            wanted = replace(wanted, ssh=host_keys)
+        wanted = self._host_certificates.recorded(host_keys, request, facts, wanted)
         with self._one_new_name(facts), self._host_certificates.recording(host_keys):
             written = await self._records.write(wanted, facts.cluster)
         approve = replace(
