@@ -39,7 +39,7 @@ from authenticator.flow.pinning import authorities_of
 from authenticator.flow.sshd_files import SSHDFiles, UnwrittenFiles
 from authenticator.flow.stored_bundle import bundle_digest, stored_bundle
 from authenticator.model.answer import printable
-from authenticator.model.bundle_state import RENEWAL_SPREAD_SECONDS, BundleState
+from authenticator.model.bundle_state import BundleState
 from authenticator.model.cluster import Cluster
 from authenticator.model.node_access import AccessReason, AccessRefused, require_not_older
 from authenticator.model.ssh_state import SSHRejection, SSHState, digest_of
@@ -189,6 +189,7 @@ class TrustBundleStep:
             restored_at=state.restored_at,
             renew_below=state.renew_below,
             renew_due=state.renew_due,
+            renew_spread=state.renew_spread,
         )
         if now_accepted != state:
             self.store.save_bundle_state(now_accepted)
@@ -234,7 +235,7 @@ class TrustBundleStep:
         if not state.is_in_place:
             state = self._in_place(bundle, state, trust, ssh_state)
         if state.renew_below != bundle.renew_below:
-            self._renew(bundle.renew_below, state)
+            self._renew(bundle.renew_below, bundle.renew_spread_seconds, state)
         self._told = ""
 
     def _in_place(
@@ -251,12 +252,12 @@ class TrustBundleStep:
         self.store.save_bundle_state(state)
         return state
 
-    def _renew(self, below: int, state: BundleState) -> None:
+    def _renew(self, below: int, spread: int, state: BundleState) -> None:
         """Keep what nodes are told to report, and when this one does, if it has not yet."""
         # In the future, so that the agent wakes for it even if it has looked at the certificates in this turn.
-        seconds = 1 + int(node_digest(self.configuration.node_name), 16) % RENEWAL_SPREAD_SECONDS
+        seconds = 1 + int(node_digest(self.configuration.node_name), 16) % spread
         due = self.clock.now() + seconds if below else 0
-        self.store.save_bundle_state(replace(state, renew_below=below, renew_due=due))
+        self.store.save_bundle_state(replace(state, renew_below=below, renew_due=due, renew_spread=spread))
         pair = self.store.pair(Purpose.CLIENT)
         if pair is not None and reported_by(self.store, pair) < below:
             self.report(
@@ -281,4 +282,6 @@ class TrustBundleStep:
 
 
 def _payload(accepted: AcceptedNodeAccessTrust) -> NodeAccessTrust:
-    return NodeAccessTrust(accepted.trust, accepted.revocation_list, accepted.renew_below)
+    return NodeAccessTrust(
+        accepted.trust, accepted.revocation_list, accepted.renew_below, accepted.renew_spread_seconds
+    )

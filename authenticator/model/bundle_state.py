@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from authenticator.model.ssh_state import SSHRejection
 
-RENEWAL_SPREAD_SECONDS: Final = 240
-"""Within which all nodes attest that a bundle asks to."""
 _FORMAT: Final = 1
 
 
@@ -43,10 +41,12 @@ class BundleState:
     files are as the bundle has them: a request before that would report the former version."""
     renew_due: int = 0
     """Unix time from which it does."""
+    renew_spread: int = 0
+    """Seconds within which all nodes do."""
 
     def wants_renewal(self, reported: int, now: int) -> bool:
         """Whether the node attests anew now that has reported that version of the trust."""
-        waits = 0 < self.renew_due - now <= RENEWAL_SPREAD_SECONDS  # not longer, if this node's clock was ahead
+        waits = 0 < self.renew_due - now <= self.renew_spread  # not longer, if this node's clock was ahead
         return reported < self.renew_below and not waits
 
 
@@ -84,6 +84,7 @@ def _require_types(state: BundleState) -> None:
         state.restored_at,
         state.renew_below,
         state.renew_due,
+        state.renew_spread,
     )
     texts: tuple[Any, ...] = (state.digest, state.restored)
     if state.rejection is not None:

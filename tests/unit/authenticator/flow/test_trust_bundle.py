@@ -39,7 +39,6 @@ from authenticator.flow.sshd_files import (
 )
 from authenticator.flow.trust_bundle import REFUSED_SECONDS, TrustBundleStep
 from authenticator.model.bundle_state import (
-    RENEWAL_SPREAD_SECONDS,
     BundleState,
     UnreadableBundleState,
     decode_bundle_state,
@@ -448,7 +447,8 @@ def test_what_openssh_does_not_read_is_not_put_in_place(
     assert (node.state.sequence, node.state.is_in_place, node.store.ssh_state().trust_version) == (6, True, 8)
 
 
-DUE: Final = 1 + int(node_digest(NODE), 16) % RENEWAL_SPREAD_SECONDS
+SPREAD: Final = 240
+DUE: Final = 1 + int(node_digest(NODE), 16) % SPREAD
 
 
 def test_a_bundle_has_the_node_attest_once(node: BundleNode) -> None:
@@ -458,7 +458,7 @@ def test_a_bundle_has_the_node_attest_once(node: BundleNode) -> None:
     due = int(node.node.time) + DUE
     assert (node.state.renew_below, node.state.renew_due) == (8, due)
     assert f"version 8 of the trust; the client certificate is renewed in {DUE} s" in node.told[-1]
-    assert 10 < DUE < RENEWAL_SPREAD_SECONDS
+    assert 10 < DUE < SPREAD
     assert not node.wants_renewal(), "spread over the nodes"
     node.node.time = float(due - 10)
     assert node.step.turn() <= 10, "it wakes in time"
@@ -474,16 +474,29 @@ def test_a_bundle_has_the_node_attest_once(node: BundleNode) -> None:
     node.given(bundle(6, version=8), sequence=6)
     assert (node.state.renew_below, node.state.renew_due) == (0, 0)
     node.given(bundle(7, version=8, renew_below=8), sequence=7)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     assert not node.wants_renewal(), "it has reported that version already"
     node.given(bundle(8, version=9, renew_below=9), sequence=8)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
+    assert node.wants_renewal()
+
+
+def test_the_spread_is_the_bundles(node: BundleNode) -> None:
+    """Only the controller knows how many nodes there are. Another spread alone has nobody attest at another time."""
+    node.answered()
+    node.given(bundle(5, version=8, renew_below=8, spread=10), sequence=5)
+    due = int(node.node.time) + 1 + int(node_digest(NODE), 16) % 10
+    assert (node.state.renew_due, node.state.renew_spread) == (due, 10)
+    node.given(bundle(6, version=8, renew_below=8, spread=3600), sequence=6)
+    assert (node.state.renew_due, node.state.renew_spread) == (due, 10)
+    assert not node.wants_renewal()
+    node.node.pass_by(10)
     assert node.wants_renewal()
 
 
 def test_a_rotation_that_waits_no_more(node: BundleNode) -> None:
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     assert node.wants_renewal(), "a node that never reported"
     node.given(bundle(6, version=8), sequence=6)
     assert not node.wants_renewal()
@@ -494,7 +507,7 @@ def test_a_request_that_was_on_its_way_is_no_report(node: BundleNode) -> None:
     node.answered()
     before = node.certificates.trust_version()
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     node.renewed(before)
     assert node.wants_renewal()
 
@@ -502,7 +515,7 @@ def test_a_request_that_was_on_its_way_is_no_report(node: BundleNode) -> None:
 def test_after_a_crash_the_report_of_the_next_certificate_is_not_taken_for_that_of_the_former(node: BundleNode) -> None:
     """The report is stored first, and the certificate of that request is lost."""
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     former = node.pair
     node.renewed(8)
     node.store.save_pair(Purpose.CLIENT, former)
@@ -512,7 +525,7 @@ def test_after_a_crash_the_report_of_the_next_certificate_is_not_taken_for_that_
 def test_what_cannot_be_reported_is_asked_once(node: BundleNode) -> None:
     """Another request would report no more: no loop of requests, each of which costs an entry in the journal."""
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     (node.store.folder / SSH_FILE).write_text("damaged")
     version = node.certificates.trust_version()
     node.renewed(version)
@@ -529,7 +542,7 @@ def test_files_first(node: BundleNode, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(sshd_files, "_require_openssh", refuse)
         node.given(bundle(5, version=8, renew_below=8), sequence=5)
-        node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+        node.node.pass_by(SPREAD)
         assert (node.state.is_in_place, node.state.renew_below) == (False, 0)
         assert not node.wants_renewal()
         node.answered(version=6)
@@ -546,7 +559,7 @@ def test_who_may_have_nodes_attest(node: BundleNode) -> None:
     ):
         node.answered()
         node.given(payload, sequence=5, **how)
-        node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+        node.node.pass_by(SPREAD)
         assert not node.wants_renewal()
 
 
@@ -560,14 +573,14 @@ def test_a_clock_that_was_ahead_does_not_hold_it(node: BundleNode) -> None:
 @pytest.mark.parametrize("name", [BUNDLE_STATE_FILE, CLUSTER_FILE])
 def test_a_damaged_file_costs_no_certificate(node: BundleNode, name: str) -> None:
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     (node.store.folder / name).write_text("damaged")
     assert not node.wants_renewal()
 
 
 def test_a_node_without_ssh_ignores_it(node: BundleNode) -> None:
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     without = HostCertificates(node.node.configuration, node.store, node.clock, node.told.append)
     assert not without.wants_renewal(node.pair)
     assert without.trust_version() == 0
@@ -594,7 +607,7 @@ def test_a_lock_that_another_process_holds(node: BundleNode) -> None:
 
 def test_the_state_survives() -> None:
     for rejection in (None, SSHRejection("Replayed", "old", NOW)):
-        state = BundleState(5, True, "ab", 7, 2, NOW, rejection, "revoked_keys", NOW, 7, NOW)
+        state = BundleState(5, True, "ab", 7, 2, NOW, rejection, "revoked_keys", NOW, 7, NOW, 240)
         assert decode_bundle_state(encode_bundle_state(state)) == state
 
 
@@ -610,6 +623,7 @@ def test_the_state_survives() -> None:
         {"renew_below": -1},
         {"renew_below": True},
         {"renew_due": "1"},
+        {"renew_spread": -1},
         {"more": 1},
         {"rejection": 1},
     ],
