@@ -484,13 +484,15 @@ def test_a_bundle_has_the_node_attest_once(node: BundleNode) -> None:
 def test_the_spread_is_the_bundles(node: BundleNode) -> None:
     """Only the controller knows how many nodes there are. Another spread alone has nobody attest at another time."""
     node.answered()
-    node.given(bundle(5, version=8, renew_below=8, spread=10), sequence=5)
-    due = int(node.node.time) + 1 + int(node_digest(NODE), 16) % 10
-    assert (node.state.renew_due, node.state.renew_spread) == (due, 10)
-    node.given(bundle(6, version=8, renew_below=8, spread=3600), sequence=6)
-    assert (node.state.renew_due, node.state.renew_spread) == (due, 10)
+    node.given(bundle(5, version=8, renew_below=8, spread=1800), sequence=5)
+    seconds = 1 + int(node_digest(NODE), 16) % 1800
+    due = int(node.node.time) + seconds
+    assert (node.state.renew_due, node.state.renew_spread) == (due, 1800)
+    assert 240 < seconds
+    node.given(bundle(6, version=8, renew_below=8, spread=10), sequence=6)
+    assert (node.state.renew_due, node.state.renew_spread) == (due, 1800)
     assert not node.wants_renewal()
-    node.node.pass_by(10)
+    node.node.pass_by(seconds)
     assert node.wants_renewal()
 
 
