@@ -96,7 +96,17 @@ class HostAuthorityNotRead:
     """This controller has just begun to serve the Cluster, and will know in a moment."""
 
 
-HostAuthorityAnswer: TypeAlias = SigningHostAuthority | NoSigningHostAuthority | HostAuthorityNotRead
+@dataclass(frozen=True, slots=True)
+class ShownHostAuthority:
+    """The authority that the controller says may sign now, without its key: a dry run plans with it."""
+
+    public_key: HostKey
+    trust: Trust
+
+
+HostAuthorityAnswer: TypeAlias = (
+    SigningHostAuthority | NoSigningHostAuthority | HostAuthorityNotRead | ShownHostAuthority
+)
 HostAuthorityOf: TypeAlias = Callable[[ClusterKey], HostAuthorityAnswer]
 """The authority of one Cluster. The answer holds for one signature."""
 
@@ -137,7 +147,8 @@ class HostCertificateParts:
 
     authority_of: HostAuthorityOf
     being_certified: HostKeysBeingCertified = field(default_factory=HostKeysBeingCertified)
-    host_keys_oid: str = SSH_HOST_KEYS_OID
+    host_keys_oids: tuple[str, ...] = (SSH_HOST_KEYS_OID,)
+    """Of the CSR's extension. The first one that a request has counts."""
 
 
 HostCertificateSwitch: TypeAlias = HostCertificateParts | HostCertificatesSwitchedOff
@@ -187,17 +198,17 @@ class HostCertificateIssuer:
         asked = self._asked(request, facts.policy)
         if isinstance(asked, NotAsked):
             return NOT_ASKED
-        parts, settings, value = asked.parts, asked.settings, asked.value
+        parts, settings, oid, value = asked.parts, asked.settings, asked.oid, asked.value
         found = self._authority(parts)
         if isinstance(found, NoSigningHostAuthority):
-            note(HostKeysStage(parts.host_keys_oid, unavailable=found.message))
+            note(HostKeysStage(oid, unavailable=found.message))
             return HostCertificatesRefused(HostCertificateReason.AUTHORITIES_NOT_AVAILABLE, found.message)
         authority = _facts_of(found, self._caches.authentic.keys())
-        stage = HostKeysStage(parts.host_keys_oid, authority=authority)
+        stage = HostKeysStage(oid, authority=authority)
         try:
             proven = proven_host_keys(value, request.certificate_request.subject_public_key_info)
             holders, names = self._holders(proven, facts), self._names(facts)
-            stage = HostKeysStage(parts.host_keys_oid, authority=authority, holders=holders, names=names)
+            stage = HostKeysStage(oid, authority=authority, holders=holders, names=names)
             serials = tuple([_serial_number() for _ in proven.keys])
             return planned_host_keys(proven, serials, facts, names, holders, authority, settings)
         except HostKeysNotCertified as refused:
@@ -280,8 +291,10 @@ class HostCertificateIssuer:
         found = self._authority(self._switch)
         if isinstance(found, NoSigningHostAuthority):
             return HostCertificatesRefused(HostCertificateReason.AUTHORITIES_NOT_AVAILABLE, found.message)
-        if found.host.public_key.fingerprint != recorded.authority:
+        if _public_key_of(found).fingerprint != recorded.authority:
             return _not_journaled(f"host authority {recorded.authority}, which was to sign them, signs no longer")
+        if isinstance(found, ShownHostAuthority):
+            return HostCertificatesIssued(recorded, (), b"")
         secret = nonce_secret(self._caches.authentic.keys(), recorded.nonce_key)
         if not secret:
             return _not_journaled("the controller key of their journal entry is no longer in use")
@@ -303,10 +316,15 @@ class HostCertificateIssuer:
             or not isinstance(policy.ssh, SSHSettings)
         ):
             return NOT_ASKED
-        value = extension_value(request, self._switch.host_keys_oid)
-        return value if isinstance(value, NotAsked) else _Asked(self._switch, policy.ssh, value)
+        for oid in self._switch.host_keys_oids:
+            value = extension_value(request, oid)
+            if not isinstance(value, NotAsked):
+                return _Asked(self._switch, policy.ssh, oid, value)
+        return NOT_ASKED
 
-    def _authority(self, parts: HostCertificateParts) -> SigningHostAuthority | NoSigningHostAuthority:
+    def _authority(
+        self, parts: HostCertificateParts
+    ) -> SigningHostAuthority | ShownHostAuthority | NoSigningHostAuthority:
         """The authority; a node that asks while the controller starts would else wait for its next renewal.
 
         Raises:
@@ -343,6 +361,7 @@ class HostCertificateIssuer:
 class _Asked:
     parts: HostCertificateParts
     settings: SSHSettings
+    oid: str
     value: bytes
 
 
@@ -401,8 +420,12 @@ def _host_key(line: str) -> HostKey:
     return host_key(parse_key_line(line))
 
 
-def _facts_of(found: SigningHostAuthority, keys: ControllerKeys) -> HostAuthorityFacts:
-    public_key = found.host.public_key
+def _public_key_of(found: SigningHostAuthority | ShownHostAuthority) -> HostKey:
+    return found.public_key if isinstance(found, ShownHostAuthority) else found.host.public_key
+
+
+def _facts_of(found: SigningHostAuthority | ShownHostAuthority, keys: ControllerKeys) -> HostAuthorityFacts:
+    public_key = _public_key_of(found)
     return HostAuthorityFacts(
         key_line(public_key),
         public_key.fingerprint,

@@ -83,8 +83,8 @@ ROTATING_SECONDS: Final = 15.0
 CHANGED_SECONDS: Final = 0.5
 """After a write that another one came before."""
 MOST_CONFLICTS: Final = 5
-"""Of writes one after the other. The offer before them may count no longer, as for a revocation: it is withheld then, so
-a client that edits a Secret all the time delays no revocation for long."""
+"""Of writes one after the other. The offer before them may count no longer, as for a revocation: it is withheld then,
+so a client that edits a Secret all the time delays no revocation for long."""
 
 
 class ManagementCalls(Get, Create, Replace, Patch, Protocol):
@@ -205,8 +205,8 @@ class SSHReconciler:
             self._withhold(
                 NotAvailable(
                     Reason.NOT_KNOWN,
-                    f"another client changes the two Secrets all the time: {MOST_CONFLICTS} writes, one after the other, "
-                    "met a conflict. Nothing is signed until one succeeds; metadata.managedFields names the client",
+                    f"another client changes the two Secrets all the time: {MOST_CONFLICTS} writes in a row met a "
+                    "conflict. Nothing is signed until one succeeds; metadata.managedFields names the client",
                 )
             )
         return CHANGED_SECONDS

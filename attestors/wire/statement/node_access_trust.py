@@ -40,8 +40,8 @@ class NodeAccessTrust:
     """The trust, the key revocation list, and who attests now.
 
     Raises:
-        MalformedStatement: the list is empty or too long, the trust's version is larger than JSON numbers are, nodes are
-            to report a higher version than this trust has, which none could, or the spread is out of bounds.
+        MalformedStatement: the list is empty or too long, the trust's version is larger than JSON numbers are, nodes
+            are to report a higher version than this trust has, which none could, or the spread is out of bounds.
     """
 
     trust: Trust
