@@ -164,7 +164,7 @@ def _explained(
         remedy=remedy,
         documentation=reason_url(reason, provider) if reason else "",
         retry_after=decision.retry_after if isinstance(decision, Defer) else None,
-        host_certificates=_host_certificates(decision),
+        host_certificates=decision.host_certificates if isinstance(decision, Approve) else NOT_ASKED,
         intended=dry_run_result.intended,
         commands=() if verdict is Verdict.NOT_OURS else next_commands(reason, named),
         notes=notes,
@@ -232,11 +232,6 @@ def _decided(decision: Decision, signer_name: str, providers: frozenset[str]) ->
                 "built-in kubelet signer"
             )
             return Verdict.NOT_OURS, "", message
-
-
-def _host_certificates(decision: Decision) -> HostCertificates:
-    would_be = decision.instead_of if isinstance(decision, LeftAlone) else decision
-    return would_be.host_certificates if isinstance(would_be, Approve) else NOT_ASKED
 
 
 def _explanation_of(reason: str, verdict: Verdict, provider: str, registry: Registry) -> tuple[str, str]:

@@ -38,7 +38,7 @@ from signer.testing.world import WorldCluster
 from tests.documents.markdown import ROOT
 from tests.documents.test_grants import as_the_service_account
 from tests.integration import test_denials as denials
-from tests.integration.explaining import Explain, outcomes
+from tests.integration.explaining import READER, Explain, outcomes
 from tests.integration.fixtures import MASTER_KEY, Harness, node_of, provider_id
 from tests.integration.host_certificates import (
     ALLOWED,
@@ -554,7 +554,8 @@ def test_host_certificates_as_the_controller_issues_them(ssh: WorldCluster, harn
     assert found["hostKeys"] == [public_key_of(HOST_KEY).fingerprint]
     assert found["authority"] == access.trust.host_authorities[0].fingerprint
     assert "host certificates for SHA256:" in " ".join(explain.text("worker-1")[1].split())
-    assert not [entry for entry in harness.api.requests.matching() if "-ssh-" in entry.path]
+    assert not [one for one in harness.api.requests.matching() if one.user == READER and "-ssh-" in one.path]
+    assert [one for one in harness.api.requests.matching() if one.user == READER]
     asked(ssh, "worker-3", b"no DER")
     assert explain("worker-3")[1]["hostCertificates"]["reason"] == "HostKeysMalformed"
     harness.join(ssh, "worker-9")
@@ -564,8 +565,10 @@ def test_host_certificates_as_the_controller_issues_them(ssh: WorldCluster, harn
 def test_host_keys_that_the_controller_refuses(
     ssh: WorldCluster, explain: Explain, harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same reason and message as its Event; and again from a recording."""
-    asked(ssh, "worker-1")
+    """The same reason and message as its Event; and again from a recording, though the key is another cluster's."""
+    other = harness.cluster("other", policy={"ssh": {}})
+    wait_for_authorities(other)
+    asked(other, "worker-1")
     asked(ssh, "worker-2")
     message = harness.wait_for_event("HostCertificatesRefused", "worker-2", part="HostKeyInUse: ")
     recording = tmp_path / "recording.yaml"
@@ -601,7 +604,11 @@ def test_where_no_controller_has_looked(harness: Harness, explain: Explain) -> N
 
 
 def test_another_oid_of_host_keys(
-    harness: Harness, explain: Explain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    harness: Harness,
+    explain: Explain,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Both sides alike: the controller reads what it is configured to, and ``explain`` with the same flag."""
     look_often(monkeypatch)
@@ -619,5 +626,7 @@ def test_another_oid_of_host_keys(
         found = explain(name, *flags, "--record", str(recording))[1]["hostCertificates"]
         assert (found is not None and found["answer"] == "issued") is (oid != SSH_HOST_KEYS_OID)
         assert (explain(name)[1]["hostCertificates"] is None) is (oid != SSH_HOST_KEYS_OID)
-        assert next(yaml.safe_load_all(recording.read_text()))["hostKeysOIDs"] == ["1.2.3.4", "1.2.3.5"]
+        capsys.readouterr()
+        main(["explain", name, "--objects", str(recording), "--config", str(explain.config), "--output", "json"])
+        assert json.loads(capsys.readouterr().out)["hostCertificates"] == found, "the recording has the OIDs"
     harness.assert_audited()
