@@ -1,8 +1,8 @@
 """Admission webhooks (k8s.io/apiserver ``pkg/admission/plugin/webhook``).
 
-Mutating ones see a write before it is prepared, validating ones what would be written. Writes are atomic because nothing
-waits in them. A webhook is waited for, so an update is judged on a draft, and written only if the object is still the one
-that was judged.
+Mutating ones see a write before it is prepared, validating ones what would be written. Writes are atomic because
+nothing waits in them. A webhook is waited for, so an update is judged on a draft, and written only if its object is
+still the one that was judged.
 """
 
 from __future__ import annotations
