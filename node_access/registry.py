@@ -33,8 +33,8 @@ MESSAGE_SECONDS: Final = 0.2
 """Between the message and the end if the certificate is revoked: sshd must pass the message on."""
 UNKNOWN_SECONDS: Final = 60.0
 """A connection that is older has logged in: sshd's LoginGraceTime is a third of that."""
-MAXIMUM_SESSIONS: Final = 256
-"""The socket takes no more connections."""
+MAXIMUM_SESSIONS: Final = 512
+"""Twice as many as the socket takes connections: the end of one is noticed at the next tick."""
 _LOOK_SECONDS: Final = 5.0
 _MAXIMUM_SEEN: Final = 4096
 _MAXIMUM_NAMED: Final = 16
