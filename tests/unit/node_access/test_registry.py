@@ -584,6 +584,18 @@ def test_thousands_of_processes_elsewhere_do_not_fill_the_journal(
     assert set(ended) == set(range(OUTSIDE, OUTSIDE + 100)), "all are ended"
 
 
+def test_what_has_left_is_reported_once(world: World) -> None:
+    world.log_in(certificate())
+    world.kernel.start(SHELL, parent=MONITOR)
+    world.pass_time(0)
+    world.kernel.end(SHELL)
+    world.kernel.start(SHELL, group="/system.slice/x.service")
+    world.revoke(7)
+    for _ in range(4):
+        world.pass_time(TICK_SECONDS)
+    assert world.said().count("has left the connection's unit") == 1
+
+
 def test_sessions_end_while_no_record_can_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """/run is full. The login succeeds, the first session is warned, and the second is ended, in one process."""
     world.log_in(certificate(serial=1, valid_before=NOW + 1000))
