@@ -68,15 +68,19 @@ class Records:
         self._path(connection).unlink(missing_ok=True)
 
     def load(self) -> tuple[list[Session], list[str]]:
-        """The sessions, and the names of files that are none."""
+        """The sessions, and the names of files that are none.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
         sessions: list[Session] = []
         unusable: list[str] = []
-        for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
+        for name in sorted(self._names()):
             try:
-                with path.open("rb") as file:
+                with (self._folder / name).open("rb") as file:
                     sessions.append(_read(json.loads(file.read(_MAXIMUM_BYTES))))
             except (OSError, ValueError, KeyError, TypeError, SSHRefused):
-                unusable.append(path.name)
+                unusable.append(name)
         return sessions, unusable
 
     def take_fallback_logins(self) -> list[FallbackLogin]:
@@ -97,6 +101,12 @@ class Records:
                     found.append(FallbackLogin(ProcessIdentity(int(pid), int(started)), message))
                 path.unlink()
         return found
+
+    def _names(self) -> list[str]:
+        try:
+            return [name for name in os.listdir(self._folder) if name.endswith(_SUFFIX)]
+        except FileNotFoundError:
+            return []
 
     def _path(self, connection: Connection) -> Path:
         """Of this very connection: a later unit may have the same name, before the earlier one's end is noticed."""
