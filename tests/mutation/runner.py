@@ -35,6 +35,7 @@ TESTS: Final = {
     "authenticator": ("tests/unit/authenticator/model",),
     "node_access": (
         "tests/unit/node_access",
+        "tests/deploy/test_ssh_image.py",
         # A program of its own, which no mutant reaches.
         "--ignore=tests/unit/node_access/test_command.py",
     ),

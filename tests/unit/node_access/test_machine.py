@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from node_access import terminals
 from node_access.control_groups import Gone, Hierarchy, NotAConnection, find_hierarchy
 from node_access.machine import Machine, NotAsked
 from node_access.processes import NoProcess, Processes
 from node_access.terminals import is_among, pseudo_terminals
 from node_access.values import Connection, ProcessIdentity
+from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.processes import wait_until
 from tests.unit.node_access.made import (
     COMMAND,
@@ -306,6 +308,22 @@ def test_a_device_counts_in_the_node_s_instance_of_devpts_alone() -> None:
         assert not is_among(terminal.device + (1 << 8), [found], found.st_dev)
         file = os.stat_result((stat.S_IFREG, *tuple(found)[1:]), {"st_rdev": found.st_rdev})
         assert not is_among(terminal.device, [file], found.st_dev)
+
+
+def test_what_is_no_terminal_gets_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no descriptor stays open."""
+    if os.geteuid() != 0:
+        skip_or_fail(MissingPart("devices need root"))
+    monkeypatch.setattr(terminals, "FOLDER", tmp_path)
+    (tmp_path / "1").touch()
+    os.mknod(tmp_path / "2", stat.S_IFCHR | 0o600, os.stat("/dev/full").st_rdev)
+    written: list[int] = []
+    monkeypatch.setattr(os, "write", lambda opened, _: written.append(opened))
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(4):
+        terminals.write(number, "It ends.")
+    assert written == []
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_other_streams_are_not_even_looked_at(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,19 @@ from attestors.wire.ssh.signatures import public_key_of
 from node_access.machine import Left, Machine, NotAsked, Trace
 from node_access.node_files import NodeFiles
 from node_access.principals import LoginRefused, accepted_principals
+from node_access.processes import Processes
 from node_access.records import Records
-from node_access.registry import HANG_UP_SECONDS, IDLE_TICK_SECONDS, TICK_SECONDS, UNKNOWN_SECONDS, Sessions
+from node_access.registry import (
+    HANG_UP_SECONDS,
+    IDLE_TICK_SECONDS,
+    MAXIMUM_SESSIONS,
+    TICK_SECONDS,
+    UNKNOWN_SECONDS,
+    Sessions,
+)
 from node_access.reports import Level, Report
 from node_access.requests import RequestRefused
-from node_access.values import Connection, Login, Session
+from node_access.values import Connection, Login, ProcessIdentity, Session
 from tests.unit.node_access.made import (
     BOOT,
     BREAK_GLASS,
@@ -202,6 +210,47 @@ def test_a_login_without_the_daemon_that_has_run_out_meanwhile_ends_at_once(worl
     assert "ends: Expired" in world.said()
 
 
+def test_more_sessions_than_there_are_connections(world: World) -> None:
+    """None is registered, but who is there already may ask again."""
+    world.present(certificate())
+    kept = world.sessions._sessions
+    kept.update({one.connection: one for one in map(session, range(2, MAXIMUM_SESSIONS + 1))})
+    assert len(kept) == 512
+    world.sessions.answer(COMMAND, message(certificate(serial=8)))
+    for pid in (MONITOR, UNPRIVILEGED, COMMAND):
+        world.kernel.end(pid)
+    with pytest.raises(LoginRefused, match="too many sessions"):
+        world.present(certificate(), path=SECOND)
+    del kept[session(2).connection]
+    world.sessions.answer(COMMAND, message(certificate()))
+
+
+def test_what_is_remembered_of_a_connection_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = world.log_in(certificate())
+    many = tuple(ProcessIdentity(OUTSIDE + number, 1) for number in range(5000))
+    monkeypatch.setattr(Machine, "members", lambda _, __: many)
+    monkeypatch.setattr(Processes, "runs", lambda _, __: True)
+    for _ in range(2):
+        world.pass_time(10)
+        assert len(world.sessions._notes[connection].seen) == 4096
+
+
+@pytest.mark.parametrize(
+    ("known", "message_shown"),
+    [(True, "its certificate has run out."), (False, "its certificate is not known.")],
+)
+def test_what_is_said_at_the_end(world: World, terminal: Terminal, known: bool, message_shown: str) -> None:
+    world.log_in(certificate())
+    world.kernel.start(SHELL, parent=MONITOR, terminal=terminal.device, stream=terminal.path)
+    if not known:
+        for file in (world.root / "records").iterdir():
+            file.unlink()
+        world.restart()
+        world.pass_time(0)
+    world.pass_time(3600)
+    assert terminal.shown()[-1] == f"This session ends: {message_shown}"
+
+
 def test_nobody_asks_for_a_connection_that_is_logged_in(world: World) -> None:
     world.log_in(certificate())
     world.kernel.start(COMMAND, parent=MONITOR)
@@ -251,7 +300,7 @@ def test_a_renewal_prolongs(world: World) -> None:
     assert "prolonged by the certificate with serial 8, until 2027-01-15T10:00:00Z" in world.said()
     world.restart()
     world.pass_time(3600)
-    assert not world.kernel.killed()
+    assert "ends" not in world.said()
     world.revoke(8)
     world.pass_time(TICK_SECONDS)
     world.pass_time(TICK_SECONDS)
@@ -340,6 +389,8 @@ def test_a_missing_list_is_an_alarm(world: World) -> None:
     world.log_in(certificate())
     world.file("revoked_keys").unlink()
     world.pass_time(1)
+    assert "nobody is let in" in world.said()
+    assert "readable again" not in world.said()
     world.pass_time(1)
     [alarm] = [report for report in world.reports if report.level is Level.ALERT]
     assert "nobody is let in: revoked_keys: No such file or directory" in alarm.text
@@ -350,7 +401,8 @@ def test_a_missing_list_is_an_alarm(world: World) -> None:
         world.present(certificate(by=BREAK_GLASS), path=SECOND)
     world.revoke()
     world.pass_time(1)
-    assert "readable again" in world.said()
+    world.pass_time(1)
+    assert world.said().count("the revocation lists are readable again") == 1
 
 
 def test_a_list_revokes_while_the_other_cannot_be_read(world: World) -> None:
@@ -498,6 +550,28 @@ def test_a_session_is_recorded_as_soon_as_there_is_space(world: World, monkeypat
     world.pass_time(UNKNOWN_SECONDS + 30)
     world.pass_time(UNKNOWN_SECONDS + 30)
     assert not world.kernel.killed()
+
+
+def test_a_session_without_a_record_that_is_over_is_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Records, "save", no_space)
+    world.log_in(certificate())
+    world.kernel.disconnect()
+    world.pass_time(TICK_SECONDS)
+    assert "is over" in world.said()
+    world.pass_time(10)
+
+
+def test_shells_are_told_before_the_kill(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Connection] = []
+    monkeypatch.setattr(Machine, "hang_up", lambda _, connection: told.append(connection))
+    connection = world.log_in(certificate())
+    world.pass_time(3600)
+    assert told == [connection]
+    world.pass_time(HANG_UP_SECONDS - 0.1)
+    assert not world.kernel.killed()
+    world.pass_time(0.1)
+    assert world.kernel.killed()
+    assert told == [connection], "once"
 
 
 def test_a_restart_ends_a_session_without_a_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,14 @@ def test_each_warning_is_given_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lifetime", "before", "expected"), [(300, 250, Continue()), (300, 120, Warn(120)), (60, 1, Continue())]
+    ("lifetime", "before", "expected"),
+    [
+        (300, 250, Continue()),
+        (300, 120, Warn(120)),
+        (60, 1, Continue()),
+        (600, 600, Continue()),
+        (601, 600, Warn(600)),
+    ],
 )
 def test_a_warning_that_is_behind_at_the_begin_is_not_given(lifetime: int, before: int, expected: object) -> None:
     short = without_early_warnings(session(valid_before=NOW + lifetime), at(0))
