@@ -78,7 +78,7 @@ class _Keyword(enum.Enum):
     TRUST_VERSION = "trust-version"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: it keeps its lines
 class Trust:
     """Which authorities count, and the version of that.
 
@@ -114,6 +114,11 @@ class Trust:
             )
         if not 1 <= self.version <= LARGEST_TRUST_VERSION:
             raise _version_invalid()
+
+    @functools.cached_property
+    def lines(self) -> tuple[str, ...]:
+        """Its part of the text: all nodes of a cluster get the same."""
+        return _trust_lines(self)
 
     @property
     def all_user_authorities(self) -> tuple[PublicKey, ...]:
@@ -204,10 +209,9 @@ def _lines(access: NodeAccess) -> Iterator[str]:
     yield _FIRST_LINE.decode("ascii")
     for certificate in access.host_certificates:
         yield f"{_Keyword.HOST_CERTIFICATE.value} {certificate.line}"
-    yield from _trust_lines(access.trust)
+    yield from access.trust.lines
 
 
-@functools.lru_cache(maxsize=64)  # all nodes of a cluster get the same
 def _trust_lines(trust: Trust) -> tuple[str, ...]:
     return (
         *(f"{_Keyword.USER_AUTHORITY.value} {key_line(key)}" for key in trust.user_authorities),

@@ -260,7 +260,7 @@ def _require_not_of_the_cluster(dns_name: str, facts: AlternativeNameFacts) -> N
 
 def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
     for equivalent in equivalent_addresses(address):
-        if any(equivalent in network for network in _UNUSABLE_NETWORKS):
+        if _is_special_purpose(equivalent):
             raise _refused(str(address), facts, "is a special-purpose address that identifies no single host")
         if any(equivalent in network for network in facts.cluster.service_networks):
             raise _refused(str(address), facts, "is an address of the cluster's Services")
@@ -268,6 +268,11 @@ def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
             raise _refused(str(address), facts, "is the control-plane endpoint")
     if is_ipv4_in_ipv6(address):
         raise _refused(str(address), facts, "is an IPv4 address written as IPv6")
+
+
+@functools.lru_cache(maxsize=4096)  # of a node, at each of its requests
+def _is_special_purpose(address: IPAddress) -> bool:
+    return any(address in network for network in _UNUSABLE_NETWORKS)
 
 
 def _control_plane_names(facts: AlternativeNameFacts) -> frozenset[str]:

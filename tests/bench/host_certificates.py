@@ -29,7 +29,7 @@ from signer.rules.host_certificates import HostAuthorityFacts, HostNameFacts, pl
 from tests.bench.verification import RUNS, Verification, measure
 from tests.unit.signer.builders import ec_key, machine_facts, record
 
-_KEYS: Final = 64
+_KEYS: Final = 2048
 """Different host keys, so that nothing is found in a cache that a fleet's keys would not be in."""
 _SPKI: Final = ec_key().public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 

@@ -52,6 +52,7 @@ _NONCE_RANGE: Final = range(16, 65)
 _MAXIMUM_PRINCIPALS_BYTES: Final = MAXIMUM_PRINCIPALS * (4 + MAXIMUM_PRINCIPAL_CHARACTERS)
 _MAXIMUM_TYPE_BYTES: Final = 64
 _TYPES: Final = {key_type.certificate_type: key_type for key_type in KeyType}
+_ENCODED_TYPES: Final = {key_type: string(name.encode("ascii")) for name, key_type in _TYPES.items()}
 
 
 class CertificateKind(enum.Enum):
@@ -64,7 +65,7 @@ class CertificateKind(enum.Enum):
 Principal: TypeAlias = UserPrincipal | HostPrincipal
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: it keeps its bytes
 class Certificate:
     """What the authority signs.
 
@@ -117,18 +118,16 @@ class Certificate:
                 SSHReason.PRINCIPAL_INVALID, "a user certificate names logins, a host certificate names hosts"
             )
 
-    @property
+    @functools.cached_property
     def signed_bytes(self) -> bytes:
         """The bytes that are signed."""
         return _signed_bytes(self)
 
 
-# A new certificate is signed, verified, written and read back.
-@functools.lru_cache(maxsize=64)
 def _signed_bytes(certificate: Certificate) -> bytes:
     return b"".join(
         (
-            string(certificate.public_key.key_type.certificate_type.encode("ascii")),
+            _ENCODED_TYPES[certificate.public_key.key_type],
             string(certificate.nonce),
             certificate.public_key.fields,
             uint64(certificate.serial),

@@ -29,7 +29,7 @@ def uint64(value: int) -> bytes:
 
 def string(value: bytes) -> bytes:
     """Length and content."""
-    return uint32(len(value)) + value
+    return len(value).to_bytes(_LENGTH_BYTES, "big") + value
 
 
 def strings(values: Iterable[bytes]) -> bytes:
@@ -40,6 +40,10 @@ def strings(values: Iterable[bytes]) -> bytes:
 def mpint(value: int) -> bytes:
     """A number of at least 0 in two's complement, in as few bytes as possible."""
     return string(value.to_bytes((value.bit_length() + 8) // 8, "big") if value else b"")
+
+
+def _ends_early(field: str) -> SSHRefused:
+    return malformed(f"{field}: the data ends early")
 
 
 class Reader:
@@ -69,7 +73,7 @@ class Reader:
         """
         end = self._position + length
         if end > len(self._data):
-            raise malformed(f"{field}: the data ends early")
+            raise _ends_early(field)
         found = self._data[self._position : end]
         self._position = end
         return found
@@ -92,10 +96,15 @@ class Reader:
         Raises:
             SSHRefused: ``TooLarge``, or ``Malformed``: the data ends early.
         """
-        length = self.uint32(field)
-        if length > maximum:
+        start = self._position + _LENGTH_BYTES  # not by uint32 and take: nearly every field is a string
+        length = int.from_bytes(self._data[self._position : start], "big")
+        end = start + length
+        if start <= len(self._data) and length > maximum:
             raise SSHRefused(SSHReason.TOO_LARGE, f"{field} has {length} bytes, more than {maximum}")
-        return self.take(length, field)
+        if end > len(self._data):
+            raise _ends_early(field)
+        self._position = end
+        return self._data[start:end]
 
     def text(self, field: str, *, maximum: int) -> str:
         """A string in UTF-8 without NUL bytes: OpenSSH reads it as a C string.

@@ -12,6 +12,7 @@ from attestors.wire.ssh.keys import MAXIMUM_KEY_BYTES, KeyType, PublicKey, key_t
 
 MAXIMUM_LINE_CHARACTERS: Final = 64 + MAXIMUM_KEY_BYTES * 4 // 3 + 4
 MAXIMUM_FILE_BYTES: Final = 16 * 1024
+_KEY_TYPES: Final = frozenset(one.value for one in KeyType)
 _TYPES: Final = frozenset(name for one in KeyType for name in (one.value, one.certificate_type))
 _ADVICE: Final = "write the key as `type base64` and nothing else"
 _COMMENT: Final = re.compile(r"[^\x00-\x1f\x7f]{0,1024}")
@@ -38,8 +39,7 @@ def parse_key_line(text: str) -> PublicKey:
     words = text.split(" ")
     if len(words) < 2 or "" in words:
         raise SSHRefused(SSHReason.KEY_LINE_MALFORMED, f"the key line is not two words with one space; {_ADVICE}")
-    known = {key_type.value for key_type in KeyType}
-    if words[0] not in known and known.intersection(words[1:]):
+    if words[0] not in _KEY_TYPES and not _KEY_TYPES.isdisjoint(words[1:]):
         raise SSHRefused(SSHReason.KEY_LINE_HAS_OPTIONS, f"options stand before the key; {_ADVICE}")
     stated = key_type_named(words[0].encode("utf-8", "surrogatepass"))
     if len(words) > 2:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import enum
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping
@@ -43,10 +44,15 @@ class KeyType(enum.Enum):
     SECURITY_KEY_ED25519 = "sk-ssh-ed25519@openssh.com"
     SECURITY_KEY_ECDSA_P256 = "sk-ecdsa-sha2-nistp256@openssh.com"
 
+    __hash__ = object.__hash__  # Enum's own is a function in Python, and each key's type is looked up several times
+
     @property
     def certificate_type(self) -> str:
         """The name of certificates for such keys (PROTOCOL.certkeys)."""
         return f"{self.value.removesuffix('@openssh.com')}-cert-v01@openssh.com"
+
+
+_ENCODED_TYPES: Final = {key_type: string(key_type.value.encode("ascii")) for key_type in KeyType}
 
 
 class Curve(enum.Enum):
@@ -92,7 +98,7 @@ class _Key:
     @property
     def blob(self) -> bytes:
         """The encoded key."""
-        return string(self.key_type.value.encode("ascii")) + self.fields
+        return _ENCODED_TYPES[self.key_type] + self.fields
 
     @property
     def fingerprint(self) -> str:
@@ -278,6 +284,7 @@ def host_key(key: PublicKey) -> HostKey:
     return key
 
 
+@functools.lru_cache(maxsize=512)  # a request names a host key as key, as its proof's, and in its certificate
 def parse_public_key(blob: bytes) -> PublicKey:
     """Parse a blob.
 

@@ -129,7 +129,12 @@ class HostAddress:
             raise SSHRefused(SSHReason.PRINCIPAL_INVALID, "write the IPv4 address, without ::ffff: before it")
 
     def __str__(self) -> str:
-        return str(self.address)
+        return _text(self.address)
+
+
+@functools.lru_cache(maxsize=4096)  # a certificate is encoded and compared with it several times
+def _text(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+    return str(address)
 
 
 HostPrincipal: TypeAlias = HostName | HostAddress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import itertools
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -122,10 +123,28 @@ def test_a_certificate_that_does_not_read_back_is_discarded(monkeypatch: pytest.
     assert refusal(lambda: USERS.sign(FOR_USER)) is SSHAuthorityReason.SELF_CHECK_FAILED
 
 
-def test_a_signature_that_does_not_verify_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    sign = signatures.sign
-    monkeypatch.setattr(authorities, "sign", lambda key, data: sign(key, data + b"x"))
+@pytest.mark.parametrize("faulty", [0, 1])
+def test_a_faulty_signature_of_ed25519_is_discarded(monkeypatch: pytest.MonkeyPatch, faulty: int) -> None:
+    """With the right one of the same bytes, it would give the private key away."""
+    sign, calls = signatures.sign, itertools.count()
+
+    def sign_once_wrongly(key: signatures.PrivateKey, data: bytes) -> signatures.Signature:
+        return sign(key, data + b"x" if next(calls) == faulty else data)
+
+    monkeypatch.setattr(authorities, "sign", sign_once_wrongly)
     assert refusal(lambda: USERS.sign(FOR_USER)) is SSHAuthorityReason.SELF_CHECK_FAILED
+
+
+def test_a_signature_by_a_key_whose_public_half_changed_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = UserAuthority(new_private_key())
+    monkeypatch.setattr(authorities, "public_key_of", lambda key: HOSTS.public_key)
+    assert refusal(lambda: users.sign(FOR_USER)) is SSHAuthorityReason.SELF_CHECK_FAILED
+
+
+def test_a_signature_of_ecdsa_that_does_not_verify_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    users, sign = UserAuthority(new_private_key(AuthorityAlgorithm.ECDSA_P384)), signatures.sign
+    monkeypatch.setattr(authorities, "sign", lambda key, data: sign(key, data + b"x"))
+    assert refusal(lambda: users.sign(FOR_USER)) is SSHAuthorityReason.SELF_CHECK_FAILED
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**63, 2**64])
