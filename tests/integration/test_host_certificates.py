@@ -97,7 +97,7 @@ def posts(cluster: WorldCluster, node: SimulatedNode, value: bytes, csr: str) ->
 def refused(harness: Harness, cluster: WorldCluster, verdict: Verdict, machine: str, reason: str) -> str:
     """The host certificates were refused for that reason, and nothing else was; the Event's message."""
     assert access_in(verdict) == NoNodeAccess()
-    assert "ssh" not in record(harness, cluster, machine)
+    assert record(harness, cluster, machine)["ssh"].keys() == {"trustVersion", "attestedTime"}
     message = harness.wait_for_event("HostCertificatesRefused", machine, part=f"{reason}: ")
     harness.assert_audited()
     return message
@@ -174,6 +174,25 @@ def test_one_host_key_on_two_machines(harness: Harness) -> None:
 def test_an_extension_of_no_form(harness: Harness) -> None:
     cluster = on(harness)
     refused(harness, cluster, asks(cluster, "worker-1", b"no DER"), "worker-1", "HostKeysMalformed")
+
+
+def test_the_trust_of_a_node_whose_host_keys_are_refused_is_recorded(harness: Harness) -> None:
+    """It takes trust from the bundle, so a rotation counts it. Host certificates that it has stay as they are."""
+    cluster = on(harness)
+    first = added(cluster, "worker-1")
+    posts(cluster, first, claim_of(first, KEY, version=4), "worker-1")
+    node = added(cluster, "worker-2")
+    refused(
+        harness, cluster, posts(cluster, node, claim_of(node, KEY, version=7), "worker-2"), "worker-2", "HostKeyInUse"
+    )
+    assert record(harness, cluster, "worker-2")["ssh"]["trustVersion"] == 7
+    kept = record(harness, cluster, "worker-1")["ssh"]
+    later = first.but(key=node_of(cluster, "worker-1").key)
+    unproven = ClaimedHostKey(public_key_of(KEY), claim_with(THIEF, later.subject_public_key_info).proof)
+    cluster.submit_as_node(request_with(later, "later", encode(HostKeysClaim(9, (unproven,)))), "worker-1")
+    assert access_in(cluster.wait_until_decided("later")) == NoNodeAccess()
+    assert record(harness, cluster, "worker-1")["ssh"] == {**kept, "trustVersion": 9}
+    harness.assert_audited()
 
 
 def test_where_ssh_is_off(harness: Harness) -> None:
