@@ -138,6 +138,8 @@ class SSHReconciler:
         self._waits = 0
         self._conflicts = 0
         """Writes since the last pass without one."""
+        self._follows_an_order = False
+        """The last pass carried an order out, and nothing has been offered since."""
         self._last: Offer | NotAvailable | _NothingToShow = _NothingToShow()
         self._rejected: tuple[PolicyCondition, ...] = ()
 
@@ -256,8 +258,15 @@ class SSHReconciler:
         )
         move = next_move(facts)
         if isinstance(order, Order) and order.operation.is_on_ssh and isinstance(move, Offer | NotAvailable):
+            if self._follows_an_order:
+                # What the last order changed is offered first: a client may write orders without end.
+                self._follows_an_order = False
+                await self._make(move, cluster)
+                return 0.0
+            self._follows_an_order = True
             await self._carry_out(order, move, policy)
             return 0.0
+        self._follows_an_order = False
         if isinstance(host, Absent) and isinstance(user, Absent) and isinstance(self._settings(), SSHOff):
             self._last = _NothingToShow()
             return IDLE_SECONDS

@@ -865,6 +865,29 @@ def test_a_break_glass_key_that_is_an_authority_of_a_rotation(position: int) -> 
     run(scenario())
 
 
+def test_orders_without_end_delay_no_revocation() -> None:
+    """A client writes the next order as soon as the last one is taken off the policy."""
+
+    class Another(Interfere):
+        async def __call__(self, call: Call, moment: Moment) -> None:
+            if call.method == "PATCH" and moment is Moment.AFTER:
+                order(world, "rollback-ssh-ca-rotation")
+
+    world = World(ssh=SSH)
+
+    async def scenario() -> None:
+        process = await Process.started(world, Another())
+        await process.until_it_waits()
+        leaked = process.available().user.public_key
+        order(world, "revoke-ssh-user-ca")
+        for _ in range(6):
+            await process.pass_once()
+        assert ordered(world) == "rollback-ssh-ca-rotation"
+        assert leaked not in process.available().trust.user_authorities
+
+    run(scenario())
+
+
 def test_an_order_that_another_person_wrote_meanwhile_stays() -> None:
     """The annotation is taken off exactly the version that had the order."""
 
