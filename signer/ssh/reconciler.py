@@ -263,8 +263,8 @@ class SSHReconciler:
                 self._follows_an_order = False
                 await self._make(move, cluster)
                 return 0.0
-            self._follows_an_order = True
             await self._carry_out(order, move, policy)
+            self._follows_an_order = True
             return 0.0
         self._follows_an_order = False
         if isinstance(host, Absent) and isinstance(user, Absent) and isinstance(self._settings(), SSHOff):
