@@ -13,7 +13,7 @@ from attestors.wire.ssh.options import CriticalOption, Extension
 from attestors.wire.ssh.principals import UserPrincipal
 from signer.authority.ssh.key_id import KeyID
 from signer.kube.client import JsonObject
-from signer.model.access import AccessGrant
+from signer.model.access import AccessGrant, ObjectMetadata
 from signer.model.cluster import ClusterKey
 
 
@@ -126,8 +126,11 @@ class BastionObjects(Protocol):
         authorities: tuple[HostKey, ...],
         not_after: datetime,
         provider: str,
+        settings: Mapping[str, Any],
     ) -> JsonObject:
-        """The Bastion of a grant: to create, or to compare ``spec`` with."""
+        """The Bastion of a grant: to create, or to compare ``spec`` with. ``settings`` are the policy's for the
+        provider. ``grant`` has the networks that count.
+        """
         ...
 
     def bastion_state(self, found: JsonObject | AbsentBastion) -> BastionState:
@@ -169,8 +172,10 @@ class HopRequest:
 class Certificates(Protocol):
     """Plans certificates, pure; implemented by :mod:`signer.access.certificates`."""
 
-    def key_id_of(self, grant: AccessGrant, creator: str, epoch: int) -> KeyID:
-        """``grant/<namespace>/<name>/<uid>/<creator>``, followed by ``/<epoch>`` from 1 on."""
+    def key_id_of(self, grant: ObjectMetadata, creator: str, epoch: int) -> KeyID:
+        """``grant/<namespace>/<name>/<uid>/<creator>``, followed by ``/<epoch>`` from 1 on. It takes no field that
+        people write: a grant that became invalid must still be revoked.
+        """
         ...
 
     def certificates_of(self, facts: IssuanceFacts) -> tuple[HopRequest, ...]:

@@ -56,6 +56,8 @@ class KeyUse(enum.Enum):
     """Nonces of SSH certificates: one journal entry has one."""
     SSH_AUTHORITY = b"node-attestation SSH authority v1"
     """The Secrets of a cluster's SSH authorities."""
+    ACCESS_GRANT = b"node-attestation access grant v1"
+    """The records of access grants."""
 
 
 @dataclass(frozen=True, slots=True)
