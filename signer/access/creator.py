@@ -1,8 +1,8 @@
 """Who made a grant or an approval: believed once, while admission proves it, and compared ever after. Pure.
 
 The API server does not write down who creates an object. Admission (policies, or a webhook) makes ``spec.createdBy``
-true, and :mod:`signer.access.creator_lock` proves by trial that it does. So an object's creator is believed if admission
-was in force when it was created, and is sealed; from then on only the sealed one counts.
+true, and :mod:`signer.access.creator_lock` proves by trial that it does. So an object's creator is believed if
+admission was in force when it was created, and is sealed; from then on only the sealed one counts.
 """
 
 from __future__ import annotations

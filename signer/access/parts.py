@@ -13,16 +13,9 @@ from attestors.wire.ssh.options import CriticalOption, Extension
 from attestors.wire.ssh.principals import UserPrincipal
 from signer.authority.ssh.key_id import KeyID
 from signer.kube.client import JsonObject
-from signer.model.access import AccessGrant, ObjectMetadata
+from signer.model.access import AccessGrant
 from signer.model.cluster import ClusterKey
-
-
-class Hop(enum.Enum):
-    """Which sshd a certificate is for; the value stands in ``status.certificates``."""
-
-    NODE = "node"
-    BASTION = "bastion"
-
+from signer.rules.access_certificates import Hop
 
 # Targets
 
@@ -128,8 +121,8 @@ class BastionObjects(Protocol):
         provider: str,
         settings: Mapping[str, Any],
     ) -> JsonObject:
-        """The Bastion of a grant: to create, or to compare ``spec`` with. ``settings`` are the policy's for the
-        provider. ``grant`` has the networks that count.
+        """The Bastion of a grant: to create, or to compare ``spec`` with. ``grant`` has the networks that count;
+        ``settings`` are the policy's for the provider.
         """
         ...
 
@@ -172,10 +165,8 @@ class HopRequest:
 class Certificates(Protocol):
     """Plans certificates, pure; implemented by :mod:`signer.access.certificates`."""
 
-    def key_id_of(self, grant: ObjectMetadata, creator: str, epoch: int) -> KeyID:
-        """``grant/<namespace>/<name>/<uid>/<creator>``, followed by ``/<epoch>`` from 1 on. It takes no field that
-        people write: a grant that became invalid must still be revoked.
-        """
+    def key_id_of(self, grant: AccessGrant, creator: str, epoch: int) -> KeyID:
+        """``grant/<namespace>/<name>/<uid>/<creator>``, followed by ``/<epoch>`` from 1 on."""
         ...
 
     def certificates_of(self, facts: IssuanceFacts) -> tuple[HopRequest, ...]:

@@ -17,14 +17,17 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from attestors.wire.ssh.certificate import MAXIMUM_KEY_ID_BYTES
+from attestors.wire.ssh.key_line import key_line
 from signer.access.approvals import MAXIMUM_SEALED, SealedApproval
-from signer.access.parts import Hop
+from signer.access.parts import HopRequest
 from signer.model.access import AccessGrant, Creator, ObjectMetadata, parse_cidr
 from signer.model.access.creator import MAXIMUM_GROUP, MAXIMUM_GROUPS, MAXIMUM_USERNAME
 from signer.model.access.networks import MAXIMUM_INGRESS
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS, format_time, required_text, required_time, text_of
 from signer.model.seal import Authentic, ControllerKeys, Fault, KeyUse, Seals, Unauthentic, joined
 from signer.model.serving_networks import IPNetwork
+from signer.rules.access_certificates import Hop, grant_key_id
 
 MAXIMUM_RECORD_BYTES: Final = 96 * 1024
 MAXIMUM_ENTRIES: Final = 16
@@ -126,12 +129,24 @@ class JournalEntry:
     authority: str
     """Fingerprint of the key that signed it."""
     content: str
-    """SHA-256, hexadecimal, of everything else in the certificate."""
+    """SHA-256, hexadecimal, of everything else that the certificate says; see :func:`content_of`."""
 
     @property
     def canonical(self) -> bytes:
         """What its nonce is derived from."""
         return _ENCODER.encode(_entry_object(self))
+
+
+def content_of(request: HopRequest) -> str:
+    """What a certificate says, but for its time, serial number, nonce and authority."""
+    return digest_of(
+        request.hop.value,
+        key_line(request.public_key),
+        str(request.key_id),
+        joined(*map(str, request.principals)),
+        joined(*(text for one in request.critical_options for text in (one.name.value, one.value.hex()))),
+        joined(*(one.value for one in request.extensions)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +207,23 @@ class GrantRecord:
         """The epochs whose key ids the end of the grant revokes."""
         return tuple(range(MAXIMUM_EPOCH + 1)) if self.every_epoch else (self.epoch,)
 
-    def newest(self) -> tuple[JournalEntry, ...]:
-        """The entries of the last issuance."""
-        last = max((one.issued for one in self.journal), default=None)
-        return tuple(one for one in self.journal if one.issued == last)
+    def current(self, grant: ObjectMetadata, now: datetime) -> tuple[JournalEntry, ...]:
+        """The entries of the last issuance of this epoch; none if a certificate of it has ended."""
+        last = max((one.issued for one in self.journal), default=now)
+        found = tuple(one for one in self.journal if one.issued == last)
+        key_id = self.key_id(grant, self.epoch)
+        return found if all(one.ends > now and one.key_id == key_id for one in found) else ()
+
+    def key_id(self, grant: ObjectMetadata, epoch: int) -> str:
+        """The key id of the grant's certificates in an epoch. It takes no field that people write, so that a grant that
+        became invalid is still revoked.
+        """
+        return str(grant_key_id(grant.namespace, grant.name, grant.uid, self.creator.username, epoch))
 
 
 def with_entries(record: GrantRecord, entries: Sequence[JournalEntry], now: datetime) -> GrantRecord:
-    """The record with further entries; ended ones are dropped, then the oldest."""
-    kept = [one for one in record.journal if one.ends > now]
-    journal = (*kept, *entries)[-MAXIMUM_ENTRIES:]
+    """The record with further entries; those of ended certificates are dropped, then the oldest."""
+    journal = (*(one for one in record.journal if one.ends > now), *entries)[-MAXIMUM_ENTRIES:]
     ends = [one.ends for one in entries]
     if isinstance(record.last_end, datetime):
         ends.append(record.last_end)
@@ -267,11 +289,11 @@ def _creator_object(creator: Creator) -> dict[str, Any]:
 def _entry_object(entry: JournalEntry) -> dict[str, Any]:
     return {
         "hop": entry.hop.value,
-        "serial": str(entry.serial),
+        "serialNumber": str(entry.serial),
         "issuedTime": format_time(entry.issued),
-        "endTime": format_time(entry.ends),
+        "notAfter": format_time(entry.ends),
         "keyID": entry.key_id,
-        "authority": entry.authority,
+        "authorityFingerprint": entry.authority,
         "content": entry.content,
     }
 
@@ -350,14 +372,17 @@ def _closing(value: Any) -> Closing:
 
 
 def _entry(value: Any) -> JournalEntry:
-    _require_keys(value, frozenset({"hop", "serial", "issuedTime", "endTime", "keyID", "authority", "content"}))
+    _require_keys(
+        value,
+        frozenset({"hop", "serialNumber", "issuedTime", "notAfter", "keyID", "authorityFingerprint", "content"}),
+    )
     return JournalEntry(
         Hop(value["hop"]),
-        int(_matching(_SERIAL, value["serial"])),
+        int(_matching(_SERIAL, value["serialNumber"])),
         required_time(value, "issuedTime"),
-        required_time(value, "endTime"),
-        _bounded(value, "keyID", 1024),
-        _matching(_FINGERPRINT, value["authority"]),
+        required_time(value, "notAfter"),
+        _bounded(value, "keyID", MAXIMUM_KEY_ID_BYTES),
+        _matching(_FINGERPRINT, value["authorityFingerprint"]),
         _matching(_DIGEST, value["content"]),
     )
 
@@ -466,5 +491,6 @@ __all__ = [
     "digest_of",
     "parse_record",
     "record_object",
+    "content_of",
     "with_entries",
 ]
