@@ -35,7 +35,7 @@ from signer.model.seal import ControllerKeys
 from signer.ssh.bundle.content import LIFETIME, BundleFacts, TooManyRevocations, render, revocation_list
 from signer.ssh.bundle.publishing import PATH, SIGNED_AGAIN
 from signer.ssh.bundle.reconciler import BundleReconciler, SignersUnavailable
-from signer.ssh.revocations import PolicyRevocations, Revocation
+from signer.ssh.revocations import PolicyRevocations, PublishedRevocations, Revocation
 from tests.support.openssh import public_keys
 from tests.support.statements import authority
 from tests.unit.signer.ssh.world import CLUSTER, KEY, KEYS, START, Fleet, Process, World, new_line, order, run
@@ -119,11 +119,13 @@ class Published:
         self.more: tuple[Revocation, ...] = ()
         self.changes = 0
         from_policy = PolicyRevocations(process.caches)
+        self.published = PublishedRevocations(lambda: self.world.now)
         self.reconciler = BundleReconciler(
             KEY,
             caches=process.caches,
             authorities_of=process.authorities.of,
-            revocations_of=lambda key: (*from_policy.of(key), *self.more),
+            revocations_of=lambda key: (*from_policy.of(key), *self.published.of(key), *self.more),
+            published=self.published,
             signers=self._signers,
             changed=self._changed,
             now=lambda: self.world.now,
