@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final
 
 from signer.access.facts import GrantForbidden, GrantRules, GrantsNotAllowed, RulesAnswer, RulesUnknown
 from signer.access.lifetimes import Lifetime
 from signer.configuration import AccessPermission
 from signer.model.access import AccessGrant, AsPolicySays, BastionOf, InvalidAccessGrant, NoBastion
-from signer.model.access.grant import MAXIMUM_DURATION, parse_bastion_choice
-from signer.model.access_policy import DEFAULT_TIME_TO_LIVE, AccessRules
+from signer.model.access.grant import parse_bastion_choice
+from signer.model.access_policy import DEFAULT_TIME_TO_LIVE, MAXIMUM_LIFETIME, AccessRules
 from signer.model.policy import Policy
 from signer.model.ssh_access import SSHSettings
-
-LONGEST_LIFE: Final = MAXIMUM_DURATION
 
 
 def access_rules(policy: object) -> AccessRules | GrantsNotAllowed | RulesUnknown:
@@ -75,7 +72,7 @@ def lifetime_of(
 ) -> Lifetime:
     """The bounds of a grant's life. It ends although grant or policy cannot be read now: by the widest bounds then."""
     rules = access_rules(policy)
-    maximum, time_to_live = LONGEST_LIFE, DEFAULT_TIME_TO_LIVE
+    maximum, time_to_live = MAXIMUM_LIFETIME, DEFAULT_TIME_TO_LIVE
     if isinstance(rules, AccessRules):
         maximum, time_to_live = rules.maximum_lifetime, rules.time_to_live
     stated = grant.duration if isinstance(grant, AccessGrant) else AsPolicySays()
