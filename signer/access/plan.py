@@ -231,7 +231,7 @@ def _lost_record(facts: Facts) -> GrantRecord:
     stated = grant.created_by if isinstance(grant, AccessGrant) else None
     created = first_created(facts.metadata.created, facts.now)
     return GrantRecord(
-        sequence=1,
+        sequence=facts.known_sequence + 1,
         cluster=grant.cluster.name if isinstance(grant, AccessGrant) else "",
         creator=stated if isinstance(stated, Creator) else Creator("unknown", "", frozenset()),
         created=created,
