@@ -291,11 +291,12 @@ class GrantReconciler:
 
     def _reserve(self, stored: StoredGrant, record: StoredRecord) -> None:
         """The list of revocations keeps a place for each grant that has certificates, also after a restart."""
-        if isinstance(record, GrantRecord) and isinstance(record.last_end, datetime):
-            if isinstance(record.state, Live) and record.has_living_certificates(self._sources.now()):
-                key_id = record.key_id(stored.metadata, record.epoch)
-                with contextlib.suppress(RevocationsUnknown, RevocationListFull):
-                    self._tools.revocation_list.reserve(cluster_of(stored, record), key_id, record.last_end)
+        if not isinstance(record, GrantRecord) or not isinstance(record.last_end, datetime):
+            return
+        if isinstance(record.state, Live) and record.has_living_certificates(self._sources.now()):
+            key_id = record.key_id(stored.metadata, record.epoch)
+            with contextlib.suppress(RevocationsUnknown, RevocationListFull):
+                self._tools.revocation_list.reserve(cluster_of(stored, record), key_id, record.last_end)
 
     def _without_replay(self, gathered: Gathered) -> Gathered:
         """A record that is older than one that this process knows was put back by somebody."""
@@ -329,9 +330,8 @@ class GrantReconciler:
             instead = WriteRecord() if step.record != gathered.facts.record else Rest()
             step = replace(step, move=instead, conditions=conditions)
             await carry_out(step, gathered, self._tools, keys, self)
-        if isinstance(step.record, GrantRecord) and isinstance(gathered.facts.record, GrantRecord):
-            if step.record.heartbeat != gathered.facts.record.heartbeat:
-                self._keepalives.discard(gathered.facts.metadata.uid)
+        if _counts_heartbeat(step, gathered.facts):
+            self._keepalives.discard(gathered.facts.metadata.uid)
         return step
 
     async def _revoke_vanished(self, key: ObjectKey) -> None:
@@ -408,7 +408,8 @@ class GrantReconciler:
             },
         )
         kind = "Normal" if state.cause in _TIME_CAUSES or state.cause is Cause.DELETED else "Warning"
-        message = "its certificates are being revoked" if record.last_end else "nothing more is issued"
+        living = record.has_living_certificates(facts.now)
+        message = "its certificates are being revoked" if living else "nothing more is issued"
         self._tell(gathered.stored, kind, state.cause.value, message)
 
     def _note(self, key: ObjectKey, step: Step, gathered: Gathered) -> None:
@@ -423,9 +424,10 @@ class GrantReconciler:
         shown = _Shown(state, reason)
         before = self._shown.get(key)
         self._shown[key] = shown
-        if (before is None or before.reason != reason) and step.conditions and step.conditions[0].status != "True":
-            if not (isinstance(record, GrantRecord) and isinstance(record.state, Closing)):
-                self._observer.held(gathered.cluster, reason)
+        is_held = bool(step.conditions) and step.conditions[0].status != "True"
+        ends = isinstance(record, GrantRecord) and isinstance(record.state, Closing)
+        if is_held and not ends and (before is None or before.reason != reason):
+            self._observer.held(gathered.cluster, reason)
 
     def counts(self) -> Counter[tuple[ClusterKey, str]]:
         """Grants by Cluster and state, for the metric."""
@@ -443,8 +445,10 @@ def _names(cluster: ClusterKey) -> tuple[str, str]:
 
 
 def _needs_fresh_rights(step: Step, facts: Facts) -> bool:
-    if isinstance(step.move, Issue):
-        return True
+    return isinstance(step.move, Issue) or _counts_heartbeat(step, facts)
+
+
+def _counts_heartbeat(step: Step, facts: Facts) -> bool:
     record, before = step.record, facts.record
     return isinstance(record, GrantRecord) and isinstance(before, GrantRecord) and record.heartbeat != before.heartbeat
 
