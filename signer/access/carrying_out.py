@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from signer.access.auditing import log_end, log_issuance
+from signer.access.bastion_objects import AsDesired, Change, MakeAnother, bastion_change
 from signer.access.conditions import condition_objects
 from signer.access.facts import Facts
 from signer.access.gathering import Gathered
 from signer.access.lifetimes import expiration
-from signer.access.parts import ReadyBastion, RevocationList, Targets, TargetsFound
+from signer.access.parts import ReadyBastion, RevocationList, Targets
 from signer.access.plan import (
+    WHY,
     AddFinalizer,
     DeleteBastion,
     DeleteGrant,
@@ -29,14 +32,15 @@ from signer.access.plan import (
     Step,
     WriteRecord,
 )
-from signer.access.record import BrokenRecord, Closing, GrantRecord, GrantSeals, with_entries
+from signer.access.record import BrokenRecord, Closing, GrantRecord, GrantSeals, Live, StoredRecord, with_entries
 from signer.access.signing import SignedHop, sign_hops
 from signer.access.store import StoredBastion, StoredGrant
+from signer.access.targets import bastion_known_hosts
+from signer.audit.log import AuditLog
 from signer.kube.calls import GetCreateReplacePatchDelete
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, NotFound
 from signer.kube.resources import ACCESS_GRANTS, BASTIONS
-from signer.model.access import AccessGrant
 from signer.model.access.grant import FINALIZER, OPERATION_ANNOTATION
 from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time, items_of, mapping_of, text_of
@@ -60,6 +64,7 @@ class Tools:
     targets: Targets
     revocation_list: RevocationList
     authorities_of: SSHAuthoritiesOf
+    audit_log: AuditLog
 
 
 class Effects(Protocol):
@@ -85,6 +90,7 @@ async def carry_out(step: Step, gathered: Gathered, tools: Tools, keys: Controll
         ApiError: it may not have happened. Look again.
         NotIssued: no certificates can be made now.
         Deferred: the controller key is not available.
+        AuditLogUnavailable: nothing has happened.
     """
     match step.move:
         case Rest():
@@ -94,13 +100,8 @@ async def carry_out(step: Step, gathered: Gathered, tools: Tools, keys: Controll
             await _add_finalizer(gathered, tools)
         case WriteRecord():
             await _write_record(step, gathered, tools, keys, effects)
-        case Issue(requests, lifetime):
-            available = tools.authorities_of(gathered.cluster)
-            if not isinstance(available, AvailableAuthorities):
-                raise NotIssued(_AUTHORITY_CHANGED, "the user authority signs no longer")
-            hops = sign_hops(requests, lifetime, available.user, keys, gathered.facts.now)
-            await _write_issued(step, gathered, tools, keys, hops)
-            effects.issued(gathered, hops)
+        case Issue() as move:
+            await _issue(step, move, gathered, tools, keys, effects)
         case MakeBastion():
             await _make_bastion(gathered, tools)
         case RemoveKeepalive(counts):
@@ -138,6 +139,8 @@ async def _write_record(step: Step, gathered: Gathered, tools: Tools, keys: Cont
     if not isinstance(step.record, GrantRecord):
         raise TypeError("a step that writes a record has one")
     status = _record_status(step.record, gathered, keys)
+    if isinstance(step.record.state, Closing) and _is_new_end(step.record, gathered.facts.record):
+        await log_end(gathered.facts, step.record, WHY[step.record.state.cause], tools.audit_log)
     if isinstance(step.record.state, Closing):
         status.update({"certificates": [], "knownHosts": [], "ingress": None})
     await _write_status(step, gathered, tools, status)
@@ -145,24 +148,41 @@ async def _write_record(step: Step, gathered: Gathered, tools: Tools, keys: Cont
         effects.closed(gathered, step.record)
 
 
-async def _write_issued(
-    step: Step, gathered: Gathered, tools: Tools, keys: ControllerKeys, hops: tuple[SignedHop, ...]
+async def _issue(
+    step: Step, move: Issue, gathered: Gathered, tools: Tools, keys: ControllerKeys, effects: Effects
 ) -> None:
     facts = gathered.facts
-    if not isinstance(step.record, GrantRecord) or not isinstance(facts.grant, AccessGrant):
-        raise TypeError("certificates are made for valid grants with a record")
-    entries = tuple(one.entry for one in hops)
+    available = tools.authorities_of(gathered.cluster)
+    if not isinstance(available, AvailableAuthorities) or available.user.public_key.fingerprint != facts.authority:
+        raise NotIssued(_AUTHORITY_CHANGED, "another user authority signs since the grant was looked at")
+    if not isinstance(step.record, GrantRecord):
+        raise TypeError("certificates are made for grants with a record")
+    hops = sign_hops(move.requests, move.facts.lifetime, available.user, keys, facts.now)
+    await log_issuance(facts, move.facts, step.record, hops, tools.audit_log)
     sequence = step.record.sequence + 1 if step.record == facts.record else step.record.sequence
-    record = replace(with_entries(step.record, entries, facts.now), sequence=sequence)
+    record = replace(with_entries(step.record, [one.entry for one in hops], facts.now), sequence=sequence)
     status = _record_status(record, gathered, keys)
     status["certificates"] = [one.status for one in hops]
-    found = facts.targets
-    if isinstance(found, TargetsFound):
-        shown = found.nodes[:_MAXIMUM_SHOWN_TARGETS]
-        status["targets"] = [{"node": one.node, "addresses": list(one.addresses), "port": one.port} for one in shown]
-        status["knownHosts"] = list(tools.targets.known_hosts(facts.grant, found))
-    status["ingress"] = dict(facts.bastion.ingress) if isinstance(facts.bastion, ReadyBastion) else None
+    found, bastion = move.facts.targets, move.facts.bastion
+    status["targets"] = [
+        {"node": one.node, "addresses": list(one.addresses), "port": one.port}
+        for one in found.nodes[:_MAXIMUM_SHOWN_TARGETS]
+    ]
+    lines = tools.targets.known_hosts(move.facts.grant, found)
+    status["ingress"] = None
+    if isinstance(bastion, ReadyBastion):
+        status["ingress"] = dict(bastion.ingress)
+        lines = (*lines, *bastion_known_hosts(move.facts.grant, bastion))
+    status["knownHosts"] = list(lines)
     await _write_status(step, gathered, tools, status)
+    effects.issued(gathered, hops)
+
+
+def _is_new_end(record: GrantRecord, before: StoredRecord) -> bool:
+    if not isinstance(record.state, Closing):
+        return False
+    was = before.state if isinstance(before, GrantRecord) else Live()
+    return not isinstance(was, Closing) or was.cause is not record.state.cause
 
 
 def _record_status(record: GrantRecord, gathered: Gathered, keys: ControllerKeys) -> dict[str, Any]:
@@ -270,16 +290,22 @@ async def _make_bastion(gathered: Gathered, tools: Tools) -> None:
     desired, bastion, metadata = gathered.desired_bastion, gathered.bastion, gathered.stored.metadata
     if not desired:
         return
-    if isinstance(bastion, StoredBastion):
-        patch: JsonObject = {"metadata": {"uid": bastion.uid}, "spec": desired["spec"]}
-        path = BASTIONS.object(bastion.name, metadata.namespace)
-        tools.bastions.written(await tools.management.patch(path, patch))
+    if not isinstance(bastion, StoredBastion):
+        try:
+            made = await tools.management.create(BASTIONS.collection(metadata.namespace), desired)
+        except AlreadyExists:  # the cache did not know it yet
+            made = await tools.management.get(BASTIONS.object(metadata.name, metadata.namespace))
+        tools.bastions.written(made)
         return
-    try:
-        made = await tools.management.create(BASTIONS.collection(metadata.namespace), desired)
-    except AlreadyExists:
-        made = await tools.management.get(BASTIONS.object(metadata.name, metadata.namespace))
-    tools.bastions.written(made)
+    match bastion_change(bastion.manifest, desired):
+        case Change(fields):
+            patch: JsonObject = {"metadata": {"uid": bastion.uid}, "spec": dict(fields)}
+            path = BASTIONS.object(bastion.name, metadata.namespace)
+            tools.bastions.written(await tools.management.patch(path, patch))
+        case MakeAnother():
+            await _delete_bastion(gathered, tools)
+        case AsDesired():
+            pass
 
 
 async def _delete_bastion(gathered: Gathered, tools: Tools) -> None:

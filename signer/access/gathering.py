@@ -9,6 +9,7 @@ from typing import Final
 
 from attestors.wire.ssh.keys import host_key
 from signer.access.approvals import candidates
+from signer.access.bastion_objects import AsDesired, bastion_change
 from signer.access.creator import CreatorNotProven, Lock, require_lock
 from signer.access.creator_lock import CreatorLock
 from signer.access.facts import (
@@ -122,7 +123,7 @@ async def gather(
         approvers=await _approvers(sources, grant, record, lock, found, age),
         targets=targets,
         bastion=state,
-        is_bastion_current=not isinstance(bastion, AbsentBastion) and _is_current(bastion.manifest, desired),
+        is_bastion_current=not isinstance(bastion, AbsentBastion) and _is_current(bastion.manifest, desired, targets),
         is_bastion_deleting=is_deleting,
         authority=available.user.public_key.fingerprint if isinstance(available, AvailableAuthorities) else "",
         publication=_publication(sources, stored, record, cluster),
@@ -254,12 +255,16 @@ def _with_ingress(grant: AccessGrant, record: GrantRecord) -> AccessGrant:
     return grant if grant.ingress == record.ingress else replace(grant, ingress=record.ingress)
 
 
-def _is_current(found: JsonObject, desired: JsonObject) -> bool:
-    """Whether each field of the spec that the grant decides is as it should be."""
+def _is_current(found: JsonObject, desired: JsonObject, targets: TargetsAnswer) -> bool:
+    """Whether the Bastion is as it should be. That of a grant for every node stays although nodes come and go: another
+    bastion would end the sessions.
+    """
     if not desired:
         return True
-    present, wanted = mapping_of(found, "spec"), mapping_of(desired, "spec")
-    return all(present.get(name) == value for name, value in wanted.items())
+    if isinstance(targets, TargetsFound) and targets.every_node:
+        spec = {**mapping_of(desired, "spec"), "targets": mapping_of(found, "spec").get("targets")}
+        desired = {**desired, "spec": spec}
+    return isinstance(bastion_change(found, desired), AsDesired)
 
 
 def _publication(sources: Sources, stored: StoredGrant, record: StoredRecord, cluster: ClusterKey) -> Publication:

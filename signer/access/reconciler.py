@@ -40,6 +40,7 @@ from signer.access.record import (
 from signer.access.revocation_list import RevocationListFull
 from signer.access.signing import SignedHop
 from signer.access.store import StoredBastion, StoredGrant
+from signer.audit.log import AuditLogUnavailable
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Conflict
 from signer.kube.supervision import isolated
@@ -214,7 +215,7 @@ class GrantReconciler:
         except Conflict:
             self._queue.add_after(key, 0.2)
             return
-        except (ApiError, Deferred) as error:
+        except (ApiError, Deferred, AuditLogUnavailable) as error:
             retry = self._queue.retry(key)
             said = printable(str(error))
             _LOG.warning(
@@ -250,6 +251,7 @@ class GrantReconciler:
         Raises:
             ApiError: the move may not have happened.
             Deferred: nothing can be decided now.
+        AuditLogUnavailable: the move waits for the audit log.
         """
         await self._revoke_vanished(key)
         stored = self._sources.grants.get(*key)
