@@ -112,6 +112,8 @@ class Facts:
     publication: Publication
     """Of the key id of the sealed epoch."""
     keepalive: Keepalive
+    known_sequence: int = 0
+    """The highest sequence of the record that this process has seen."""
 
     @property
     def has_finalizer(self) -> bool:

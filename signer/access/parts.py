@@ -186,6 +186,15 @@ class RevocationList(Protocol):
     :mod:`signer.access.revocation_list`.
     """
 
+    def reserve(self, cluster: ClusterKey, key_id: str, until: datetime) -> None:
+        """Keep a place for the key id of certificates that end then at the latest.
+
+        Raises:
+            RevocationsUnknown: the list has not been read.
+            RevocationListFull: there is no room for it.
+        """
+        ...
+
     async def add(self, cluster: ClusterKey, key_id: str, until: datetime) -> None:
         """Have the key id revoked until its last certificate has ended. It is written when this returns.
 

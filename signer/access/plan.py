@@ -88,7 +88,7 @@ class Issue:
     """Sign these certificates, and write them together with the step's record and their entries."""
 
     requests: tuple[HopRequest, ...]
-    lifetime: timedelta
+    facts: IssuanceFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def _lost_record(facts: Facts) -> GrantRecord:
     stated = grant.created_by if isinstance(grant, AccessGrant) else None
     created = first_created(facts.metadata.created, facts.now)
     return GrantRecord(
-        sequence=1,
+        sequence=facts.known_sequence + 1,
         cluster=grant.cluster.name if isinstance(grant, AccessGrant) else "",
         creator=stated if isinstance(stated, Creator) else Creator("unknown", "", frozenset()),
         created=created,
@@ -296,7 +296,7 @@ def _issuing(facts: Facts, record: GrantRecord, must_write: bool, again: datetim
         conditions = (unmet(GrantCondition.READY, error.reason, error.message), *_all_met(facts)[1:])
         return Step(otherwise, record, conditions, again)
     if _is_due(facts, record, requests):
-        return Step(Issue(requests, lifetime), record, _all_met(facts), again)
+        return Step(Issue(requests, issuance), record, _all_met(facts), again)
     return Step(otherwise, record, _all_met(facts), again)
 
 
@@ -458,7 +458,7 @@ def _not_ended() -> Condition:
     return unmet(GrantCondition.SESSIONS_TERMINATED, GrantReason.NOT_ENDED, "the grant has not ended")
 
 
-_WHY: Final = {
+WHY: Final = {
     Cause.DELETED: "the grant was deleted",
     Cause.HEARTBEAT_MISSING: "no heartbeat came in time",
     Cause.DURATION_OVER: "the grant has lived for its duration",
@@ -478,7 +478,7 @@ def _end_conditions(facts: Facts, record: GrantRecord) -> tuple[Condition, ...]:
     state = record.state
     if not isinstance(state, Closing):
         raise TypeError("the grant has not ended")
-    why = _WHY[state.cause]
+    why = WHY[state.cause]
     found = [unmet(GrantCondition.READY, state.cause, why)]
     if state.cause in (Cause.RIGHT_LOST, Cause.RIGHT_UNKNOWN):
         found.append(unmet(GrantCondition.AUTHORIZED, state.cause, why))
@@ -498,6 +498,7 @@ def _end_conditions(facts: Facts, record: GrantRecord) -> tuple[Condition, ...]:
 
 
 __all__ = [
+    "WHY",
     "AddFinalizer",
     "Certify",
     "DeleteBastion",

@@ -54,6 +54,11 @@ class StoredGrant:
             return BrokenRecord("the record is too large")
         return seals.read(self.metadata, _DECODE(self.record))
 
+    def record_fields(self) -> frozenset[str]:
+        """The names of the record's fields, whatever they hold."""
+        found = _DECODE(self.record)
+        return frozenset(found) if isinstance(found, dict) else frozenset()
+
     def present_conditions(self) -> dict[str, Mapping[str, Any]]:
         """The conditions by type."""
         found = {}
