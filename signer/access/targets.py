@@ -94,11 +94,10 @@ class GrantTargets:
         record = self._caches.authentic.get(cluster.key.namespace, record_name(cluster.key, name))
         if not isinstance(record, AttestedNode):
             return NotAttested(name)
-        return self._of_record(cluster, record, name)
+        return self._of_record(cluster, record)
 
-    def _of_record(self, cluster: ClusterView, record: AttestedNode, name: str) -> FoundNode:
-        if record.node_name != name or record.machine.cluster != cluster.key:
-            return NotAttested(name)
+    def _of_record(self, cluster: ClusterView, record: AttestedNode) -> FoundNode:
+        name = record.node_name
         machine = self._caches.machine(record.machine)
         if isinstance(machine, MachineGone):
             return NodeGone(name)
@@ -111,7 +110,7 @@ class GrantTargets:
             one.node: one
             for machine in self._machines(cluster.key)
             for record in self._caches.records_of(machine)
-            if isinstance(one := self._of_record(cluster, record, record.node_name), TargetNode)
+            if isinstance(one := self._of_record(cluster, record), TargetNode)
         }
         return tuple(found[name] for name in sorted(found)[:MAXIMUM_LISTED])
 

@@ -7,6 +7,7 @@ nonces, which take the controller key. sshd logs key id and serial number at eac
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -229,8 +230,8 @@ class GrantsSoFar:
 
     ended: set[str]
     """Key ids."""
-    serials: dict[int, str]
-    """The certificate of each serial number."""
+    serials: dict[int, bytes]
+    """Digest of the certificate with each serial number."""
 
     @classmethod
     def none(cls) -> GrantsSoFar:
@@ -246,7 +247,8 @@ class GrantsSoFar:
         if line.key_id in self.ended:
             raise Inconsistent("certificates were issued with a key id that had ended")
         for one in line.certificates:
-            if self.serials.setdefault(one.serial_number, one.certificate) != one.certificate:
+            digest = hashlib.sha256(one.certificate.encode("ascii")).digest()
+            if self.serials.setdefault(one.serial_number, digest) != digest:
                 raise Inconsistent("another certificate has the same serial number")
 
     def end(self, line: EndLine) -> None:
