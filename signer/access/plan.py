@@ -16,6 +16,7 @@ from signer.access.checks import (
     BEFORE_SEALING,
     CHECKS,
     BastionMissing,
+    Ended,
     Held,
     Stopped,
     lets_grant_return,
@@ -63,6 +64,17 @@ from signer.model.access import AccessGrant, Creator
 LONGEST_CERTIFICATE: Final = timedelta(hours=1)
 PUBLICATION_POLL: Final = timedelta(seconds=5)
 KEY_POLL: Final = timedelta(seconds=10)
+HELD_POLL: Final = timedelta(seconds=15)
+"""Between looks at a grant that waits for something of which nothing tells: a node's first attestation, an answer about
+a right, the trial of the creator lock, the SSH authorities."""
+_UNTOLD: Final = frozenset(
+    {
+        GrantReason.TARGETS_UNKNOWN,
+        GrantReason.RIGHT_MISSING,
+        GrantReason.CREATOR_NOT_PROTECTED,
+        GrantReason.AUTHORITY_NOT_AVAILABLE,
+    }
+)
 BASTION_PATIENCE: Final = timedelta(minutes=10)
 """How long the end of a grant without living certificates waits for its bastion. The Bastion has a finalizer of its
 own, so its controller goes on."""
@@ -210,7 +222,7 @@ def _without_record(facts: Facts, certify: Certify) -> Step:
     except CreatorNotProven as error:
         reason = GrantReason.CREATOR_NOT_PROVEN if error.is_final else GrantReason.CREATOR_NOT_PROTECTED
         stopped = Stopped(len(BEFORE_SEALING) + 1, Held(reason, str(error)), None)
-        return Step(Rest(), NoRecord(), _stopped(facts, stopped), life.until)
+        return Step(Rest(), NoRecord(), _stopped(facts, stopped), _sooner(facts, stopped.first, life.until))
     if not facts.has_finalizer:
         return Step(AddFinalizer(), NoRecord(), again=facts.now)
     record = first_record(facts, grant, creator, guard)
@@ -268,6 +280,7 @@ def _living(
             return Step(MakeBastion(), record, _stopped(facts, outcome), again)
         if must_write and isinstance(outcome.first, BastionMissing):
             again = facts.now
+        again = _sooner(facts, outcome.first, again)
         return Step(WriteRecord() if must_write else Rest(), record, _stopped(facts, outcome), again)
     return _issuing(facts, record, must_write, again, certify)
 
@@ -294,7 +307,7 @@ def _issuing(facts: Facts, record: GrantRecord, must_write: bool, again: datetim
         requests = certify(issuance)
     except NotIssued as error:
         conditions = (unmet(GrantCondition.READY, error.reason, error.message), *_all_met(facts)[1:])
-        return Step(otherwise, record, conditions, again)
+        return Step(otherwise, record, conditions, min(again, facts.now + HELD_POLL))
     if _is_due(facts, record, requests):
         return Step(Issue(requests, issuance), record, _all_met(facts), again)
     return Step(otherwise, record, _all_met(facts), again)
@@ -333,6 +346,11 @@ def _next_look(facts: Facts, record: GrantRecord) -> datetime:
     if has_waiting_heartbeat(facts, record) and heartbeat_counts_from(record) > facts.now:
         moments.append(heartbeat_counts_from(record))
     return min(moments)
+
+
+def _sooner(facts: Facts, held: Held | Ended, again: datetime) -> datetime:
+    is_untold = isinstance(held, Held) and held.reason in _UNTOLD
+    return min(again, facts.now + HELD_POLL) if is_untold else again
 
 
 # The end

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
@@ -118,8 +118,9 @@ class GrantReconciler:
         tell: Tell,
         monotonic: Callable[[], float],
         random: Random,
-        queue: WorkQueue[ObjectKey] | None = None,
+        filled: Callable[[], Awaitable[None]],
     ) -> None:
+        """``filled`` returns when grants, approvals and Bastions were listed."""
         self._sources = sources
         self._tools = tools
         self._certificates = certificates
@@ -127,7 +128,8 @@ class GrantReconciler:
         self._tell = tell
         self._monotonic = monotonic
         self._random = random
-        self._queue = queue if queue is not None else WorkQueue(backoff=BACKOFF, random=random, flow_of=self._flow)
+        self._filled = filled
+        self._queue: WorkQueue[ObjectKey] = WorkQueue(backoff=BACKOFF, random=random, flow_of=self._flow)
         self._of_cluster: dict[ClusterKey, set[ObjectKey]] = {}
         self._keepalives: set[str] = set()
         """UIDs of grants whose keepalive was taken, and does not count yet."""
@@ -182,6 +184,7 @@ class GrantReconciler:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        await self._filled()
         self._is_running = True
         for key in [one for keys in self._of_cluster.values() for one in keys]:
             self._queue.add(key)
@@ -431,15 +434,10 @@ class GrantReconciler:
         if is_held and not ends and (before is None or before.reason != reason):
             self._observer.held(gathered.cluster, reason)
 
-    def counts(self) -> Counter[tuple[ClusterKey, str]]:
-        """Grants by Cluster and state, for the metric."""
-        found: Counter[tuple[ClusterKey, str]] = Counter()
-        for cluster, keys in self._of_cluster.items():
-            for key in keys:
-                shown = self._shown.get(key)
-                if shown is not None:
-                    found[cluster, shown.state] += 1
-        return found
+    def counts(self, cluster: ClusterKey) -> Counter[str]:
+        """The Cluster's grants by state, for the metric."""
+        keys = self._of_cluster.get(cluster, ())
+        return Counter(self._shown[key].state for key in keys if key in self._shown)
 
 
 def _names(cluster: ClusterKey) -> tuple[str, str]:
