@@ -7,7 +7,7 @@ import copy
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from hypothesis import given
@@ -71,7 +71,7 @@ class Revoking:
         self.published.found(KEY, NothingOfOurs())
         self.wakes = 0
         self.list = RevocationList(
-            management=process.client,
+            management=cast("Any", process.client),
             caches=process.caches,
             published=self.published,
             now=lambda: self.world.now,
@@ -84,7 +84,7 @@ class Revoking:
     @classmethod
     async def started(cls, world: World | None = None) -> Revoking:
         faults = Faults()
-        return cls(await Process.started(world or World(), faults), faults)
+        return cls(await Process.started(world or World(), cast("Any", faults)), faults)
 
     def key_ids(self) -> tuple[str, ...]:
         found = self.list.of(KEY)
