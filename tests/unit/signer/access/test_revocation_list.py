@@ -301,6 +301,11 @@ def test_room_is_kept_for_each_grant_that_has_certificates() -> None:
         await revoking.list.add(KEY, f"{ONE}/7", revoking.end(hours=1))
         with pytest.raises(RevocationListFull):
             revoking.list.reserve(KEY, OTHER, revoking.end(hours=1))
+        await revoking.list.add(KEY, f"{ONE}/never-reserved", revoking.end(hours=1))
+        assert len(revoking.listed()) == 2, "what must be revoked always has room"
+        revoking.list.reserve(KEY, f"{ONE}/8", revoking.end(hours=2))
+        with pytest.raises(RevocationListFull):
+            revoking.list.reserve(KEY, OTHER, revoking.end(hours=1))
         revoking.world.now += HOUR + KEPT_AFTER_END
         revoking.list.reserve(KEY, OTHER, revoking.end(hours=1))
 
