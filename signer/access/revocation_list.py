@@ -124,7 +124,8 @@ class RevocationList:
         known = self._trusted(cluster)
         known.reserved = needed(known.reserved, self._now())
         places = {*needed(known.entries, self._now()), *known.reserved, key_id}
-        if len(places) > MAXIMUM_ENTRIES or sum(map(len, places)) > MAXIMUM_BYTES:
+        is_new = key_id not in known.entries and key_id not in known.reserved
+        if is_new and (len(places) > MAXIMUM_ENTRIES or sum(map(len, places)) > MAXIMUM_BYTES):
             raise RevocationListFull(
                 f"the grants of the last hour take all {MAXIMUM_ENTRIES} places or {MAXIMUM_BYTES} bytes of key ids "
                 "in the list of revocations; wait, or delete grants that nobody uses and wait for an hour"

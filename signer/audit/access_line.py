@@ -238,18 +238,20 @@ class GrantsSoFar:
         """Before the first line."""
         return cls(set(), {})
 
-    def issued(self, line: IssuanceLine) -> None:
-        """Take an issuance.
+    def issued(self, line: IssuanceLine) -> tuple[str, ...]:
+        """Take an issuance; returns what is worth knowing about it.
 
         Raises:
-            Inconsistent: its grant has ended before, or a serial number is another certificate's.
+            Inconsistent: a serial number is another certificate's.
         """
-        if line.key_id in self.ended:
-            raise Inconsistent("certificates were issued with a key id that had ended")
         for one in line.certificates:
             digest = hashlib.sha256(one.certificate.encode("ascii")).digest()
             if self.serials.setdefault(one.serial_number, digest) != digest:
                 raise Inconsistent("another certificate has the same serial number")
+        if line.key_id not in self.ended:
+            return ()
+        # The line of an end is written before the end. If the write of the end fails, its cause may be gone meanwhile.
+        return ("certificates were issued with a key id of which an earlier line says that it ends",)
 
     def end(self, line: EndLine) -> None:
         """Take an end. It may be logged again, after a crash."""

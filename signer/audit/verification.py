@@ -219,7 +219,8 @@ async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterat
                     for found in _of_canary(place, line):
                         yield found
                 elif line.kind in (ACCESS_ISSUED, ACCESS_ENDED):
-                    yield _of_access(place, line, grants)
+                    for of_grant in _of_access(place, line, grants):
+                        yield of_grant
                 else:
                     written_by = str(line.content["program"])
         if not any_of_ours:
@@ -244,18 +245,22 @@ def _of_canary(place: Place, line: ChainedLine) -> Iterator[Broken]:
         yield Broken(place, printable(f"the line is not a valid canary: {error}"))
 
 
-def _of_access(place: Place, line: ChainedLine, grants: GrantsSoFar) -> VerifiedAccess | Broken:
+def _of_access(place: Place, line: ChainedLine, grants: GrantsSoFar) -> Iterator[VerifiedAccess | Broken | Noticed]:
     found: IssuanceLine | EndLine
+    notices: tuple[str, ...] = ()
     try:
         if line.kind == ACCESS_ISSUED:
             found = read_issuance_line(line.content)
-            grants.issued(found)
+            notices = grants.issued(found)
         else:
             found = read_end_line(line.content)
             grants.end(found)
     except (InvalidValue, Inconsistent) as error:
-        return Broken(place, printable(f"the line is not a valid one of an access grant: {error}"))
-    return VerifiedAccess(place, found.cluster, found.key_id)
+        yield Broken(place, printable(f"the line is not a valid one of an access grant: {error}"))
+        return
+    yield VerifiedAccess(place, found.cluster, found.key_id)
+    for notice in notices:
+        yield Noticed(place, notice)
 
 
 def access_lines(paths: Sequence[Path]) -> Iterator[tuple[Place, IssuanceLine | EndLine] | Broken]:

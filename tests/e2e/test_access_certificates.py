@@ -37,6 +37,7 @@ from tests.support.processes import wait_until
 from tests.support.software_token import SoftwareToken
 from tests.support.ssh_server import HOST, NODE, SSHServer, run_ssh
 from tests.unit.attestors.wire.ssh.test_signatures import touched
+from tests.unit.signer.authority.ssh.requests import authority_key
 
 pytestmark = pytest.mark.slow
 
@@ -237,7 +238,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AccessNode]:
 def test_the_end_of_a_grant_ends_its_sessions(node: AccessNode) -> None:
     """By its key id in the list that the trust bundle carries: every certificate of that grant, and no other's."""
     line = key_line(public_key_of(node.key))
-    authority = UserAuthority(node.user_authority)
+    authority = UserAuthority(authority_key("ed25519", 80))  # the node trusts it
 
     def certificate_of(creator: str, epoch: int = 0, *, nodes: str = access_node.NODE) -> SignedCertificate:
         given = facts_of(

@@ -17,9 +17,9 @@ from signer.model.access import AccessGrant, Nodes, parse_access_grant
 from signer.rules.access_certificates import certificate_request
 from signer.ssh.revocations import Revocation
 from tests.support.access_objects import grant_object
-from tests.support.openssh import private_key
+from tests.unit.signer.authority.ssh.requests import authority_key
 
-AUTHORITY: Final = UserAuthority(private_key("ed25519", 300))
+AUTHORITY: Final = UserAuthority(authority_key("ed25519", 300))
 SECRET: Final = bytes(range(32))
 NOW: Final = datetime(2026, 11, 27, 14, 30, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)

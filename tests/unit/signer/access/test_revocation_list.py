@@ -7,7 +7,7 @@ import copy
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from hypothesis import given
@@ -71,7 +71,7 @@ class Revoking:
         self.published.found(KEY, NothingOfOurs())
         self.wakes = 0
         self.list = RevocationList(
-            management=process.client,
+            management=cast("Any", process.client),
             caches=process.caches,
             published=self.published,
             now=lambda: self.world.now,
@@ -84,7 +84,7 @@ class Revoking:
     @classmethod
     async def started(cls, world: World | None = None) -> Revoking:
         faults = Faults()
-        return cls(await Process.started(world or World(), faults), faults)
+        return cls(await Process.started(world or World(), cast("Any", faults)), faults)
 
     def key_ids(self) -> tuple[str, ...]:
         found = self.list.of(KEY)
@@ -299,6 +299,11 @@ def test_room_is_kept_for_each_grant_that_has_certificates() -> None:
         with pytest.raises(RevocationListFull):
             revoking.list.reserve(KEY, OTHER, revoking.end(hours=1))
         await revoking.list.add(KEY, f"{ONE}/7", revoking.end(hours=1))
+        with pytest.raises(RevocationListFull):
+            revoking.list.reserve(KEY, OTHER, revoking.end(hours=1))
+        await revoking.list.add(KEY, f"{ONE}/never-reserved", revoking.end(hours=1))
+        assert len(revoking.listed()) == 2, "what must be revoked always has room"
+        revoking.list.reserve(KEY, f"{ONE}/8", revoking.end(hours=2))
         with pytest.raises(RevocationListFull):
             revoking.list.reserve(KEY, OTHER, revoking.end(hours=1))
         revoking.world.now += HOUR + KEPT_AFTER_END

@@ -29,11 +29,12 @@ from signer.store.cluster_api import ClusterAPIVersion
 from tests.support.access_grants import AUTHORITY, NOW, facts_of, grant_of
 from tests.support.access_objects import USER_KEY
 from tests.support.openssh import private_key
+from tests.unit.signer.authority.ssh.requests import authority_key
 from tests.unit.signer.builders import record
 
 CLUSTER: Final = ClusterKey("team-a", "production")
 KEYS: Final = ControllerKeys(bytes(32))
-HOSTS: Final = HostAuthority(private_key("ed25519", 301))
+HOSTS: Final = HostAuthority(authority_key("ed25519", 301))
 TRUST: Final = Trust((AUTHORITY.public_key,), (), (HOSTS.public_key,), 7)
 AVAILABLE: Final = AvailableAuthorities(AUTHORITY, HOSTS, TRUST, NOW, NOW)
 VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
@@ -96,7 +97,7 @@ class World:
         return machine
 
     def of(self, *names: str, was_found: bool = False) -> TargetsAnswer:
-        target = {"nodes": list(names)} if names else {"allNodes": {}}
+        target: dict[str, Any] = {"nodes": list(names)} if names else {"allNodes": {}}
         return self.targets.of(grant_of(target=target), was_found)
 
 
