@@ -175,7 +175,7 @@ class CreatorLock:
         name = self._names.webhook
         try:
             found = await self._client.get(VALIDATING_WEBHOOKS.object(name))
-        except NotFound:
+        except (NotFound, ResourceNotServed):
             return _NoGuards(
                 f"the API server serves no ValidatingAdmissionPolicies, and there is no webhook configuration {name}"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.wire.ssh.keys import host_key
@@ -42,7 +42,7 @@ from signer.access.rules import lifetime_of, rules_of
 from signer.access.store import StoredBastion, StoredGrant
 from signer.configuration import AccessPermission
 from signer.kube.client import JsonObject
-from signer.model.access import AccessApproval, AccessGrant, BastionOf, Creator
+from signer.model.access import AccessApproval, AccessGrant, AsPolicySays, BastionOf, Creator
 from signer.model.cluster import ClusterKey
 from signer.model.fields import mapping_of
 from signer.ssh.available import AvailableAuthorities, SSHAuthoritiesOf
@@ -101,7 +101,7 @@ async def gather(
     policy = sources.caches.policies.get(cluster.namespace, cluster.name)
     rules = rules_of(grant, cluster.namespace, policy, sources.permission)
     created = record.created if isinstance(record, GrantRecord) else first_created(stored.metadata.created, now)
-    lifetime = lifetime_of(grant, created, policy, sources.permission)
+    lifetime = lifetime_of(_duration(grant, record), created, policy, sources.permission)
     lock = await sources.lock.fresh(cluster.namespace)
     found = candidates(grant, sources.approvals_of(*_key(stored))) if isinstance(grant, AccessGrant) else ()
     targets = _targets(sources, grant, record)
@@ -139,6 +139,13 @@ def cluster_of(stored: StoredGrant, record: StoredRecord) -> ClusterKey:
     return stored.cluster
 
 
+def _duration(grant: object, record: StoredRecord) -> timedelta | AsPolicySays:
+    """As sealed, else as stated."""
+    if isinstance(record, GrantRecord):
+        return record.duration
+    return grant.duration if isinstance(grant, AccessGrant) else AsPolicySays()
+
+
 def _key(stored: StoredGrant) -> tuple[str, str]:
     return stored.metadata.namespace, stored.metadata.name
 
@@ -155,15 +162,15 @@ def _cluster(caches: Caches, key: ClusterKey) -> ClusterState:
 async def _right(sources: Sources, stored: StoredGrant, record: StoredRecord, lock: Lock, age: float) -> RightAnswer:
     """Nobody is asked about a creator who is not proven: anybody could have the controller ask about anybody."""
     grant = stored.grant
-    if not isinstance(grant, AccessGrant):
-        return RightUnknown("the grant is invalid", 0.0)
     if isinstance(record, GrantRecord):
-        person = record.creator
+        person, logins = record.creator, record.logins
+    elif not isinstance(grant, AccessGrant):
+        return RightUnknown("the grant is invalid", 0.0)
     elif isinstance(grant.created_by, Creator) and _is_proven(lock):
-        person = grant.created_by
+        person, logins = grant.created_by, grant.rights
     else:
         return RightUnknown("the creator is not proven", 0.0)
-    return await sources.rights.of(stored.metadata.namespace, person, Verb.USE, grant.rights, maximum_age=age)
+    return await sources.rights.of(stored.metadata.namespace, person, Verb.USE, logins, maximum_age=age)
 
 
 async def _approvers(
@@ -197,6 +204,8 @@ def _is_proven(lock: Lock) -> bool:
 def _targets(sources: Sources, grant: object, record: StoredRecord) -> TargetsAnswer:
     if not isinstance(grant, AccessGrant):
         return TargetsUnknown("the grant is invalid")
+    if isinstance(record, GrantRecord) and record.spec_digest != grant.digest:
+        return TargetsUnknown("the spec is not what it was at first sight")
     was_found = isinstance(record, GrantRecord) and bool(record.journal)
     return sources.targets.of(grant, was_found)
 

@@ -28,6 +28,8 @@ def first_record(facts: Facts, grant: AccessGrant, creator: Creator, guard: str)
         creator=creator,
         created=created,
         spec_digest=grant.digest,
+        logins=grant.rights,
+        duration=grant.duration,
         heartbeat=created,
         seen=Seen.of(grant, guard),
         ingress=grant.ingress,

@@ -59,7 +59,7 @@ from signer.access.record import (
     digest_of,
 )
 from signer.access.right_answers import Allowed
-from signer.model.access import AccessGrant, Creator
+from signer.model.access import AccessGrant, AsPolicySays, Creator
 
 LONGEST_CERTIFICATE: Final = timedelta(hours=1)
 PUBLICATION_POLL: Final = timedelta(seconds=5)
@@ -230,7 +230,17 @@ def _without_record(facts: Facts, certify: Certify) -> Step:
 
 
 _NO_RECORD: Final = GrantRecord(
-    1, "", Creator("", "", frozenset()), datetime.min, "", datetime.min, Seen("", "", "", False), (), False
+    sequence=1,
+    cluster="",
+    creator=Creator("", "", frozenset()),
+    created=datetime.min,
+    spec_digest="",
+    logins=(),
+    duration=AsPolicySays(),
+    heartbeat=datetime.min,
+    seen=Seen("", "", "", is_suspended=False),
+    ingress=(),
+    is_suspended=False,
 )
 """Checks before sealing take none."""
 
@@ -248,6 +258,8 @@ def _lost_record(facts: Facts) -> GrantRecord:
         creator=stated if isinstance(stated, Creator) else Creator("unknown", "", frozenset()),
         created=created,
         spec_digest=digest_of(),
+        logins=(),
+        duration=AsPolicySays(),
         heartbeat=created,
         seen=Seen("unverified", digest_of(), digest_of(), is_suspended=False),
         ingress=(),

@@ -171,6 +171,11 @@ class GrantReconciler:
         for key in self._of_cluster.get(cluster, ()):
             self._add(key)
 
+    @property
+    def vanished(self) -> tuple[ObjectKey, ...]:
+        """Grants whose objects are gone, and of which it is not known yet whether they had ended."""
+        return tuple(self._vanished)
+
     def _add(self, key: ObjectKey) -> None:
         if self._is_running:
             self._queue.add(key)

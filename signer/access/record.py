@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -21,9 +21,11 @@ from attestors.wire.ssh.certificate import MAXIMUM_KEY_ID_BYTES
 from attestors.wire.ssh.key_line import key_line
 from signer.access.approvals import MAXIMUM_SEALED, SealedApproval
 from signer.access.parts import HopRequest
-from signer.model.access import AccessGrant, Creator, ObjectMetadata, parse_cidr
+from signer.model.access import AccessGrant, AsPolicySays, Creator, ObjectMetadata, parse_cidr
 from signer.model.access.creator import MAXIMUM_GROUP, MAXIMUM_GROUPS, MAXIMUM_USERNAME
 from signer.model.access.networks import MAXIMUM_INGRESS
+from signer.model.access.targets import MAXIMUM_LOGINS
+from signer.model.access_policy import MAXIMUM_LIFETIME
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS, format_time, required_text, required_time, text_of
 from signer.model.seal import Authentic, ControllerKeys, Fault, KeyUse, Seals, Unauthentic, joined
 from signer.model.serving_networks import IPNetwork
@@ -36,6 +38,8 @@ MAXIMUM_EPOCH: Final = 15
 """A grant comes back so many times at most: if its record is lost, the key ids of all epochs are revoked."""
 MAXIMUM_SEQUENCE: Final = 2**53
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_LOGIN: Final = re.compile(r"[a-z0-9._][a-z0-9._-]{0,62}", re.ASCII)
+_MAXIMUM_SECONDS: Final = int(MAXIMUM_LIFETIME.total_seconds())
 _GUARD: Final = re.compile(r"unverified|[0-9a-f]{32}", re.ASCII)
 _SERIAL: Final = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _FINGERPRINT: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}", re.ASCII)
@@ -47,6 +51,7 @@ _REQUIRED: Final = frozenset(
         "createdBy",
         "createdTime",
         "specDigest",
+        "logins",
         "heartbeatTime",
         "seen",
         "ingress",
@@ -56,7 +61,7 @@ _REQUIRED: Final = frozenset(
         "journal",
     }
 )
-_OPTIONAL: Final = frozenset({"closing", "lastEndTime", "everyEpoch", "seal"})
+_OPTIONAL: Final = frozenset({"durationSeconds", "closing", "lastEndTime", "everyEpoch", "seal"})
 
 
 class Cause(enum.Enum):
@@ -179,6 +184,10 @@ class GrantRecord:
     creator: Creator
     created: datetime
     spec_digest: str
+    logins: tuple[str, ...]
+    """Those to which the creator needs the right; ``container`` for a container."""
+    duration: timedelta | AsPolicySays
+    """As the grant states it."""
     heartbeat: datetime
     seen: Seen
     ingress: tuple[IPNetwork, ...]
@@ -254,6 +263,7 @@ def _content(record: GrantRecord) -> dict[str, Any]:
         "createdBy": _creator_object(record.creator),
         "createdTime": format_time(record.created),
         "specDigest": record.spec_digest,
+        "logins": list(record.logins),
         "heartbeatTime": format_time(record.heartbeat),
         "seen": {
             "guard": record.seen.guard,
@@ -267,6 +277,8 @@ def _content(record: GrantRecord) -> dict[str, Any]:
         "epoch": record.epoch,
         "journal": [_entry_object(one) for one in record.journal],
     }
+    if isinstance(record.duration, timedelta):
+        found["durationSeconds"] = int(record.duration.total_seconds())
     if isinstance(record.state, Closing):
         state = record.state
         found["closing"] = {
@@ -322,6 +334,10 @@ def _record(value: Mapping[str, Any]) -> GrantRecord:
         creator=_creator(value["createdBy"]),
         created=required_time(value, "createdTime"),
         spec_digest=_matching(_DIGEST, value["specDigest"]),
+        logins=tuple(_matching(_LOGIN, one) for one in _list(value["logins"], MAXIMUM_LOGINS)),
+        duration=timedelta(seconds=_number(value["durationSeconds"], 1, _MAXIMUM_SECONDS))
+        if "durationSeconds" in value
+        else AsPolicySays(),
         heartbeat=required_time(value, "heartbeatTime"),
         seen=_seen(value["seen"]),
         ingress=tuple(map(parse_cidr, _list(value["ingress"], MAXIMUM_INGRESS))),

@@ -68,14 +68,15 @@ def rules_of(
 
 
 def lifetime_of(
-    grant: AccessGrant | InvalidAccessGrant, created: datetime, policy: object, permission: AccessPermission
+    stated: timedelta | AsPolicySays, created: datetime, policy: object, permission: AccessPermission
 ) -> Lifetime:
-    """The bounds of a grant's life. It ends although grant or policy cannot be read now: by the widest bounds then."""
+    """The bounds of a grant's life, of the duration that it states. It ends although the policy cannot be read now: by
+    the widest bounds then.
+    """
     rules = access_rules(policy)
     maximum, time_to_live = MAXIMUM_LIFETIME, DEFAULT_TIME_TO_LIVE
     if isinstance(rules, AccessRules):
         maximum, time_to_live = rules.maximum_lifetime, rules.time_to_live
-    stated = grant.duration if isinstance(grant, AccessGrant) else AsPolicySays()
     asked = stated if isinstance(stated, timedelta) else maximum
     return Lifetime(created, min(asked, maximum, permission.maximum_lifetime), time_to_live)
 
