@@ -217,11 +217,12 @@ class GrantRecord:
         return tuple(range(MAXIMUM_EPOCH + 1)) if self.every_epoch else (self.epoch,)
 
     def current(self, grant: ObjectMetadata, now: datetime) -> tuple[JournalEntry, ...]:
-        """The entries of the last issuance of this epoch; none if a certificate of it has ended."""
-        last = max((one.issued for one in self.journal), default=now)
-        found = tuple(one for one in self.journal if one.issued == last)
+        """The entries of the last issuance of this epoch, one for each hop; none if a certificate of it has ended."""
         key_id = self.key_id(grant, self.epoch)
-        return found if all(one.ends > now and one.key_id == key_id for one in found) else ()
+        of_epoch = [one for one in self.journal if one.key_id == key_id]
+        last = max((one.issued for one in of_epoch), default=now)
+        found = {one.hop: one for one in of_epoch if one.issued == last}
+        return tuple(found.values()) if all(one.ends > now for one in found.values()) else ()
 
     def key_id(self, grant: ObjectMetadata, epoch: int) -> str:
         """The key id of the grant's certificates in an epoch. It takes no field that people write, so that a grant that

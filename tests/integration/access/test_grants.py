@@ -157,7 +157,7 @@ EDITS: Final[dict[str, Mapping[str, Any]]] = {
     "reason": {"reason": "another"},
     "creator": {"createdBy": dict(BOB)},
     "no creator": {"createdBy": None},
-    "invalid": {"target": {"nodes": []}},
+    "invalid": {"ingress": [{"ipBlock": {"cidr": "198.51.100.7/24"}}]},
 }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -190,6 +190,10 @@ class World:
     def __post_init__(self) -> None:
         self._since = self.now
         self.lock = ChosenLock(Protected((guard(self.now - timedelta(days=1)),), self.now))
+
+    def begin_now(self) -> None:
+        """The clock goes with that of the API server again."""
+        self.now = (datetime.now(UTC) + timedelta(seconds=5)).replace(microsecond=0)
 
     def pass_by(self, elapsed: timedelta) -> None:
         """Time passes."""
@@ -516,12 +520,12 @@ async def process(world: World, deadline: Deadline | None = None) -> AsyncIterat
 
 
 @contextlib.contextmanager
-def new_world() -> Any:
+def new_world(kind: type[World] = World) -> Iterator[World]:
     """A management cluster with one Cluster, whose policy allows grants."""
     with EmbeddedAPI() as api, ManagementCluster(api):
         for text in access_definitions():
             api.install_crd(yaml.safe_load(text))
-        world = World(api)
+        world = kind(api)
         world.add_cluster()
         world.allow("alice", "bob")
         yield world
