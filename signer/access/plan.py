@@ -372,7 +372,9 @@ def _close(facts: Facts, record: GrantRecord, cause: Cause) -> Step:
     """Nothing is issued from now on: that is sealed before anything else happens."""
     if not _has_begun(facts, record) and cause is Cause.DELETED:
         return Step(RemoveFinalizer(), record)
-    stage = Stage.CLOSING if _has_begun(facts, record) else Stage.TERMINATED
+    # Where no certificate lives and there is no bastion, nothing is left to do.
+    is_over = not record.has_living_certificates(facts.now) and isinstance(facts.bastion, AbsentBastion)
+    stage = Stage.TERMINATED if is_over else Stage.CLOSING
     closed = record.next(state=Closing(cause, facts.now.replace(microsecond=0), stage))
     return Step(WriteRecord(), closed, _end_conditions(facts, closed), facts.now)
 

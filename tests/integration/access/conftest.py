@@ -11,5 +11,5 @@ from tests.integration.access.world import World, new_world
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with new_world() as made:
+    with new_world(World) as made:
         yield made

@@ -339,7 +339,8 @@ async def test_34_the_shortest_lifetime_wins(world: World, bound: str) -> None:
     if bound == "operator":
         world.permission = replace(world.permission, maximum_lifetime=2 * HOUR)
     async with process(world) as running:
-        world.grant(**({"duration": "2h"} if bound == "grant" else {}))
+        spec: dict[str, Any] = {"duration": "2h"} if bound == "grant" else {}
+        world.grant(**spec)
         await running.settle()
         for number in range(3):
             world.pass_by(39 * MINUTE)

@@ -83,7 +83,7 @@ async def scenario(world: World, deadline: Deadline) -> Restarting:
 
 
 async def test_36_without_a_kill() -> None:
-    with new_world() as world:
+    with new_world(World) as world:
         restarting = await scenario(world, Deadline())
         assert restarting.deaths == 0
         assert len(restarting.deadlines[0].made) <= MOST_WRITES
@@ -93,7 +93,7 @@ async def test_36_without_a_kill() -> None:
 async def test_36_killed_at_each_write(after: bool) -> None:
     """One world for all kills: each is a life of its own. In CI, each fourth write; ``make access`` takes each."""
     deaths, step = 0, 1 if LONG else 4
-    with new_world() as world:
+    with new_world(World) as world:
         for number in range(int(after), MOST_WRITES, step):
             restarting = await scenario(world, Deadline(number, after=after))
             deaths += restarting.deaths

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from attestors.wire.node_access import Trust
 from signer.access import bastion_objects
@@ -65,8 +66,8 @@ NAMESPACE: Final = "team-a"
 CLUSTER: Final = ClusterKey(NAMESPACE, "production")
 CONTROLLER: Final = "access-controller"
 MASTERS: Final = ("system:masters",)
-USER_AUTHORITY: Final = UserAuthority(private_key("ed25519", 90))
-HOST_AUTHORITY: Final = HostAuthority(private_key("ed25519", 91))
+USER_AUTHORITY: Final = UserAuthority(cast("Ed25519PrivateKey", private_key("ed25519", 90)))
+HOST_AUTHORITY: Final = HostAuthority(cast("Ed25519PrivateKey", private_key("ed25519", 91)))
 CAROL: Final = {"username": "carol", "uid": "u-3", "groups": ["system:authenticated"]}
 BASTION: Final[Mapping[str, Any]] = {"bastion": "local", "ingress": [{"ipBlock": {"cidr": "198.51.100.7/32"}}]}
 
@@ -372,6 +373,9 @@ class WorldPublications:
         return Publication.PUBLISHED if key_id in self.world.published else Publication.PENDING
 
 
+WorldT = TypeVar("WorldT", bound=World)
+
+
 class Process:
     """One process of the controller. Its looks are made one by one, or it runs."""
 
@@ -520,7 +524,7 @@ async def process(world: World, deadline: Deadline | None = None) -> AsyncIterat
 
 
 @contextlib.contextmanager
-def new_world(kind: type[World] = World) -> Iterator[World]:
+def new_world(kind: Callable[[EmbeddedAPI], WorldT]) -> Iterator[WorldT]:
     """A management cluster with one Cluster, whose policy allows grants."""
     with EmbeddedAPI() as api, ManagementCluster(api):
         for text in access_definitions():

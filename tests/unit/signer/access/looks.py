@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from attestors.wire.ssh.key_line import parse_key_line
 from attestors.wire.ssh.keys import host_key
@@ -37,7 +39,7 @@ from tests.support.openssh import private_key
 CREATED: Final = datetime(2026, 11, 27, 14, 0, tzinfo=UTC)
 NOW: Final = CREATED + timedelta(seconds=3)
 KEYS: Final = ControllerKeys(b"k" * 32)
-AUTHORITY: Final = UserAuthority(private_key("ed25519", 90))
+AUTHORITY: Final = UserAuthority(cast("Ed25519PrivateKey", private_key("ed25519", 90)))
 GUARD: Final = Guard("ValidatingAdmissionPolicy/creators", "p-1", 1, CREATED - timedelta(days=1))
 LOCK: Final = Protected((GUARD,), NOW)
 OTHER_LOCK: Final = Protected((replace(GUARD, generation=3, changed=CREATED + timedelta(minutes=1)),), NOW)

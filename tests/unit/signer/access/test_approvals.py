@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ def look(rules: Any, *approvals: AccessApproval, right: Any = HAS_RIGHT, lock: L
     return found if lock is None else replace(found, lock=lock)
 
 
-def said(creator: dict[str, Any] = BOB, uid: str = "a-1", **spec: Any) -> AccessApproval:  # type: ignore[assignment]
+def said(creator: Mapping[str, Any] = BOB, uid: str = "a-1", **spec: Any) -> AccessApproval:
     found: AccessApproval = approval(facts(), uid, dict(creator), uid, **spec)
     return found
 

@@ -94,7 +94,8 @@ def test_suspend_always_counts(lock: Lock | None) -> None:
 def suspended(lock: Lock | None = None) -> Facts:
     """The kill switch was set and unset."""
     record = record_of(second({**SPEC, "suspend": True}))
-    state = replace(record.state, stage=Stage.TERMINATED)  # type: ignore[type-var]
+    assert isinstance(record.state, Closing)
+    state = replace(record.state, stage=Stage.TERMINATED)
     look = facts(spec=SPEC, record=replace(record, state=state), now=LATER)
     return look if lock is None else replace(look, lock=lock)
 

@@ -137,7 +137,7 @@ def test_an_end_needs_no_other_check_to_pass(
 
 def test_the_first_check_that_fails_has_the_word() -> None:
     """Everything is wrong; each mend shows the next one."""
-    order = [
+    order: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"cluster": ClusterPaused()}, {"cluster": facts().cluster}),
         ({"rules": RulesUnknown("x")}, {"rules": replace(BASTION_RULES, required_approvals=1)}),
         ({"lock": NotProtected("x")}, {"lock": LOCK}),
@@ -266,10 +266,11 @@ def test_out_of_reach_the_finalizer_goes_when_the_last_certificate_has_ended(pub
 
 
 def test_a_bastion_that_never_goes_holds_the_grant_for_a_while_only() -> None:
-    stuck = {"bastion": PendingBastion("x"), "is_bastion_deleting": True, "now": NOW + HOUR}
+    stuck: dict[str, Any] = {"bastion": PendingBastion("x"), "is_bastion_deleting": True, "now": NOW + HOUR}
     look = closing(deleted(running(**WITH_BASTION, bastion=READY_BASTION)), Stage.REVOKED, **stuck)
     assert isinstance(step_of(look).move, WriteRecord)
-    look = replace(look, record=replace(look.record, state=Closing(Cause.DELETED, NOW + HOUR, Stage.REVOKED)))  # type: ignore[arg-type,type-var]
+    assert isinstance(look.record, GrantRecord)
+    look = replace(look, record=replace(look.record, state=Closing(Cause.DELETED, NOW + HOUR, Stage.REVOKED)))
     assert isinstance(step_of(look).move, Rest)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -28,6 +28,7 @@ from signer.access.record import (
     record_object,
     with_entries,
 )
+from signer.model.access import ObjectMetadata
 from signer.model.seal import ControllerKeys
 from tests.support.access_objects import BOB
 from tests.unit.signer.access.looks import (
@@ -63,10 +64,13 @@ def test_there_may_be_none() -> None:
     assert SEALS.read(METADATA, None) == NoRecord()
 
 
-@pytest.mark.parametrize("field", ["namespace", "name", "uid"])
-def test_a_record_of_another_grant_does_not_count(field: str) -> None:
-    sealed = SEALS.sealed_object(METADATA, rich())
-    assert isinstance(SEALS.read(replace(METADATA, **{field: "other"}), sealed), BrokenRecord)
+@pytest.mark.parametrize(
+    "other",
+    [replace(METADATA, namespace="other"), replace(METADATA, name="other"), replace(METADATA, uid="other")],
+    ids=["namespace", "name", "uid"],
+)
+def test_a_record_of_another_grant_does_not_count(other: ObjectMetadata) -> None:
+    assert isinstance(SEALS.read(other, SEALS.sealed_object(METADATA, rich())), BrokenRecord)
 
 
 def test_a_record_under_another_key_does_not_count() -> None:
@@ -85,12 +89,18 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(below, (*path, key))
 
 
-def edited(value: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
+def value_at(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def edited(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """The object with another value there; the new value itself for an empty path."""
+    if not path:
+        return new
     found = copy.deepcopy(value)
-    place = found
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = change(place[path[-1]])
+    value_at(found, path[:-1])[path[-1]] = new
     return found
 
 
@@ -113,8 +123,9 @@ def test_no_field_can_be_edited() -> None:
     every = [path for path in places(sealed) if path]
     assert len(every) > 40
     for path in every:
-        for change in (other, lambda _: None, lambda _: [], lambda _: {"x": 1}, lambda _: "x", lambda _: -1):
-            attempt = edited(sealed, path, change)
+        values = [other(value_at(sealed, path)), None, [], {"x": 1}, "x", -1]
+        for value in values:
+            attempt = edited(sealed, path, value)
             if attempt != sealed:
                 assert isinstance(SEALS.read(METADATA, attempt), BrokenRecord), path
 
@@ -122,19 +133,12 @@ def test_no_field_can_be_edited() -> None:
 def test_no_field_can_be_added_or_left_out() -> None:
     sealed = SEALS.sealed_object(METADATA, rich())
     for path in places(sealed):
-        place = sealed
-        for key in path:
-            place = place[key]
+        place = value_at(sealed, path)
         if isinstance(place, dict):
-            more = edited({"x": sealed}, ("x", *path), lambda value: {**value, "more": 1})["x"]
-            assert isinstance(SEALS.read(METADATA, more), BrokenRecord), path
+            assert isinstance(SEALS.read(METADATA, edited(sealed, path, {**place, "more": 1})), BrokenRecord), path
             for name in place:
-                less = edited({"x": sealed}, ("x", *path), lambda value, name=name: _without(value, name))["x"]
-                assert isinstance(SEALS.read(METADATA, less), BrokenRecord), (path, name)
-
-
-def _without(value: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: below for key, below in value.items() if key != name}
+                less = {key: below for key, below in place.items() if key != name}
+                assert isinstance(SEALS.read(METADATA, edited(sealed, path, less)), BrokenRecord), (path, name)
 
 
 @pytest.mark.parametrize("value", [[], "x", 3, {"sequence": 1}, {"a": "x" * 200_000}])
