@@ -55,7 +55,6 @@ class GrantReason(StrEnum):
     """GEP-0015's, of BastionReady."""
     BASTION_DELETION = "DeletionInProgress"
     """GEP-0015's, of BastionReady."""
-    NOT_CERTIFIED = "NotCertified"
     REVOKING = "Revoking"
     PUBLISHING = "Publishing"
     TERMINATED = "Terminated"
