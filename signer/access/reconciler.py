@@ -218,7 +218,7 @@ class GrantReconciler:
                 self._queue.done(key)
 
     def _faulted(self, key: ObjectKey, error: BaseException) -> None:
-        _LOG.error("a look at an access grant failed", exc_info=error, extra=_fields(key))
+        _LOG.error("a look at an access grant failed", exc_info=error, extra={"namespace": key[0], "object": key[1]})
         self._queue.retry(key)
 
     async def _look_once(self, key: ObjectKey) -> None:
@@ -231,7 +231,8 @@ class GrantReconciler:
             retry = self._queue.retry(key)
             said = printable(str(error))
             _LOG.warning(
-                "an access grant waits", extra={**_fields(key), "error": said, "retryInSeconds": round(retry, 1)}
+                "an access grant waits",
+                extra={"namespace": key[0], "object": key[1], "error": said, "retryInSeconds": round(retry, 1)},
             )
             return
         self._queue.forget(key)
@@ -359,7 +360,10 @@ class GrantReconciler:
                 cluster = ClusterKey(gone.metadata.namespace, record.cluster)
                 key_id = record.key_id(gone.metadata, record.epoch)
                 await self._tools.revocation_list.add(cluster, key_id, record.last_end)
-                _LOG.warning("an access grant vanished with living certificates; they are revoked", extra=_fields(key))
+                _LOG.warning(
+                    "an access grant vanished with living certificates; they are revoked",
+                    extra={"namespace": key[0], "object": key[1]},
+                )
         self._sequences.pop(gone.metadata.uid, None)
         self._keepalives.discard(gone.metadata.uid)
         self._unknown_keys.pop(gone.metadata.uid, None)
@@ -390,7 +394,8 @@ class GrantReconciler:
         _LOG.info(
             "certificates of an access grant are issued",
             extra={
-                **_fields((facts.metadata.namespace, facts.metadata.name)),
+                "namespace": facts.metadata.namespace,
+                "object": facts.metadata.name,
                 "cluster": str(gathered.cluster),
                 "keyID": entry.key_id,
                 "serialNumber": ", ".join(f"{one.entry.serial:x}" for one in hops),
@@ -415,7 +420,8 @@ class GrantReconciler:
         _LOG.info(
             "an access grant ends",
             extra={
-                **_fields((facts.metadata.namespace, facts.metadata.name)),
+                "namespace": facts.metadata.namespace,
+                "object": facts.metadata.name,
                 "cluster": str(gathered.cluster),
                 "reason": state.cause.value,
             },
@@ -459,10 +465,6 @@ def _needs_fresh_rights(step: Step, facts: Facts) -> bool:
 def _counts_heartbeat(step: Step, facts: Facts) -> bool:
     record, before = step.record, facts.record
     return isinstance(record, GrantRecord) and isinstance(before, GrantRecord) and record.heartbeat != before.heartbeat
-
-
-def _fields(key: ObjectKey) -> dict[str, str]:
-    return {"namespace": key[0], "object": key[1]}
 
 
 __all__ = ["GrantReconciler", "Observer", "Tell"]
