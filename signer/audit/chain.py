@@ -21,6 +21,9 @@ VERSION: Final = "audit.attestation.cluster.x-k8s.io/v1"
 START: Final = "Start"
 DECISION: Final = "Decision"
 CANARY: Final = "Canary"
+ACCESS_ISSUED: Final = "AccessIssued"
+ACCESS_ENDED: Final = "AccessEnded"
+_KINDS: Final = (START, DECISION, CANARY, ACCESS_ISSUED, ACCESS_ENDED)
 NOTHING_BEFORE: Final = "sha256:" + "0" * 64
 MAXIMUM_LINE_BYTES: Final = 1024 * 1024
 
@@ -147,7 +150,7 @@ def read_line(line: bytes) -> AnyLine:
     version, kind, chain, sequence, previous = (content.pop(name) for name in _HEADER)
     if version != VERSION:
         return Unreadable("is of an unknown version", digest, ended=True)
-    if kind not in (START, DECISION, CANARY) or not all(isinstance(text, str) for text in (chain, previous)):
+    if kind not in _KINDS or not all(isinstance(text, str) for text in (chain, previous)):
         return Unreadable("is of an unknown kind", digest, ended=True)
     if type(sequence) is not int or not 0 <= sequence <= _MAXIMUM_SEQUENCE or _CHAIN.fullmatch(chain) is None:
         return Unreadable("has no valid place in a chain", digest, ended=True)

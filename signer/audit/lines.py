@@ -11,13 +11,15 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 from signer.audit.chain import (
+    ACCESS_ENDED,
+    ACCESS_ISSUED,
     CANARY,
     DECISION,
     MAXIMUM_LINE_BYTES,
@@ -43,16 +45,36 @@ class CanaryContent:
     encoded: bytes
 
 
-Content: TypeAlias = bytes | CanaryContent
+@dataclass(frozen=True, slots=True)
+class AccessIssuedContent:
+    """The content of the line of an access grant's certificates, a JSON object."""
+
+    encoded: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AccessEndedContent:
+    """The content of the line of an access grant's end, a JSON object."""
+
+    encoded: bytes
+
+
+Content: TypeAlias = bytes | CanaryContent | AccessIssuedContent | AccessEndedContent
+_KINDS: Final[Mapping[type[Content], str]] = {
+    bytes: DECISION,
+    CanaryContent: CANARY,
+    AccessIssuedContent: ACCESS_ISSUED,
+    AccessEndedContent: ACCESS_ENDED,
+}
 
 
 def encoded(content: Content) -> bytes:
     """The content's JSON object."""
-    return content.encoded if isinstance(content, CanaryContent) else content
+    return content if isinstance(content, bytes) else content.encoded
 
 
 def _kind(content: Content) -> str:
-    return CANARY if isinstance(content, CanaryContent) else DECISION
+    return _KINDS[type(content)]
 
 
 class AuditLogInUse(Exception):

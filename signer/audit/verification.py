@@ -8,8 +8,20 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from signer.audit.access_line import EndLine, GrantsSoFar, IssuanceLine, read_end_line, read_issuance_line
 from signer.audit.canary_line import read_canary_line
-from signer.audit.chain import CANARY, DECISION, START, AnyLine, ChainedLine, Link, Unreadable, read_lines
+from signer.audit.chain import (
+    ACCESS_ENDED,
+    ACCESS_ISSUED,
+    CANARY,
+    DECISION,
+    START,
+    AnyLine,
+    ChainedLine,
+    Link,
+    Unreadable,
+    read_lines,
+)
 from signer.audit.comparison import Comparison, Differs, compare
 from signer.audit.decision_line import DecisionLine, read_decision_line
 from signer.audit.errors import Inconsistent
@@ -69,7 +81,16 @@ class Noticed:
     what: str
 
 
-Finding: TypeAlias = ReplayedDecision | Broken | Noticed
+@dataclass(frozen=True, slots=True)
+class VerifiedAccess:
+    """A line of an access grant that is what it says."""
+
+    place: Place
+    cluster: str
+    key_id: str
+
+
+Finding: TypeAlias = ReplayedDecision | VerifiedAccess | Broken | Noticed
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +204,7 @@ async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterat
     Raises:
         OSError: a file cannot be read.
     """
-    chain, written_by = _Chain(), ""
+    chain, written_by, grants = _Chain(), "", GrantsSoFar.none()
     for path in paths:
         number, any_of_ours = 0, False
         for number, line in enumerate(read_lines(path), start=1):
@@ -197,6 +218,9 @@ async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterat
                 elif line.kind == CANARY:
                     for found in _of_canary(place, line):
                         yield found
+                elif line.kind in (ACCESS_ISSUED, ACCESS_ENDED):
+                    for of_grant in _of_access(place, line, grants):
+                        yield of_grant
                 else:
                     written_by = str(line.content["program"])
         if not any_of_ours:
@@ -219,6 +243,43 @@ def _of_canary(place: Place, line: ChainedLine) -> Iterator[Broken]:
         read_canary_line(line.content)
     except (InvalidValue, Inconsistent) as error:
         yield Broken(place, printable(f"the line is not a valid canary: {error}"))
+
+
+def _of_access(place: Place, line: ChainedLine, grants: GrantsSoFar) -> Iterator[VerifiedAccess | Broken | Noticed]:
+    found: IssuanceLine | EndLine
+    notices: tuple[str, ...] = ()
+    try:
+        if line.kind == ACCESS_ISSUED:
+            found = read_issuance_line(line.content)
+            notices = grants.issued(found)
+        else:
+            found = read_end_line(line.content)
+            grants.end(found)
+    except (InvalidValue, Inconsistent) as error:
+        yield Broken(place, printable(f"the line is not a valid one of an access grant: {error}"))
+        return
+    yield VerifiedAccess(place, found.cluster, found.key_id)
+    for notice in notices:
+        yield Noticed(place, notice)
+
+
+def access_lines(paths: Sequence[Path]) -> Iterator[tuple[Place, IssuanceLine | EndLine] | Broken]:
+    """The lines of access grants in these files and the unreadable lines. Each is checked by itself.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for path in paths:
+        for number, line in enumerate(read_lines(path), start=1):
+            place = Place(printable(path.name), number)
+            if isinstance(line, Unreadable):
+                yield Broken(place, f"the line {line.why}")
+            elif line.kind in (ACCESS_ISSUED, ACCESS_ENDED):
+                try:
+                    issued = line.kind == ACCESS_ISSUED
+                    yield place, read_issuance_line(line.content) if issued else read_end_line(line.content)
+                except (InvalidValue, Inconsistent) as error:
+                    yield Broken(place, printable(f"the line is not a valid one of an access grant: {error}"))
 
 
 async def _replayed(place: Place, line: ChainedLine, plugins: ReplayAttestors) -> ReplayedDecision | Broken:

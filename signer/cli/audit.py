@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
+from signer.audit.access_line import EndLine, IssuanceLine
 from signer.audit.comparison import Comparison, Differs, Reproduced, ReproducedInPart
 from signer.audit.decision_inputs import NotReached
 from signer.audit.decision_line import DecisionLine, NoEntry
@@ -28,6 +29,8 @@ from signer.audit.verification import (
     Noticed,
     Place,
     ReplayedDecision,
+    VerifiedAccess,
+    access_lines,
     decisions,
     files_in_order,
     is_bad,
@@ -74,8 +77,8 @@ def add_audit(commands: Commands) -> None:
     )
     showing = subcommands.add_parser(
         "show",
-        help="print the decisions about one request, node or certificate",
-        description="Works offline and replays nothing. Exit code 0: at least one decision was found; 1: none was "
+        help="print the decisions about one request, node or certificate, or who has an access grant",
+        description="Works offline and replays nothing. Exit code 0: at least one line was found; 1: none was "
         "found; 2: wrong usage, or a file cannot be read; 74: the output cannot be written.",
     )
     showing.set_defaults(command=_show)
@@ -85,6 +88,9 @@ def add_audit(commands: Commands) -> None:
     what.add_argument("--node", metavar="NAME", help="name of the node")
     what.add_argument(
         "--serial", type=_serial_number, metavar="HEX", help="serial number of the certificate, hexadecimal"
+    )
+    what.add_argument(
+        "--key-id", metavar="KEYID", help="key id of an access grant, as sshd of a node logs it at each login"
     )
 
 
@@ -124,6 +130,11 @@ def findings_as_json(findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "good": not any(map(is_bad, findings)),
         "decisions": [_judged_as_json(one) for one in findings if isinstance(one, ReplayedDecision)],
+        "access": [
+            {"file": one.place.file, "line": one.place.line, "cluster": one.cluster, "keyID": one.key_id}
+            for one in findings
+            if isinstance(one, VerifiedAccess)
+        ],
         "broken": [_remark(one.place, one.why) for one in findings if isinstance(one, Broken)],
         "noticed": [_remark(one.place, one.what) for one in findings if isinstance(one, Noticed)],
     }
@@ -177,6 +188,9 @@ def show_findings(findings: Sequence[Finding], console: Console) -> None:
         in_part = sum(isinstance(one.comparison, ReproducedInPart) for one in judged)
         text = f"The chain is intact; {len(judged)} decisions replayed with the same result"
         console.print(Text(f"{text}, {in_part} of them in part." if in_part else f"{text}.", style="green"))
+        access = sum(isinstance(one, VerifiedAccess) for one in findings)
+        if access:
+            console.print(Text(f"{access} lines of access grants are what they say.", style="green"))
 
 
 def _taken(comparison: Comparison) -> Iterable[str]:
@@ -188,7 +202,7 @@ def _why(finding: Finding) -> str:
         return (
             f"CSR {printable(finding.csr)}: {finding.comparison.why if isinstance(finding.comparison, Differs) else ''}"
         )
-    return finding.why if isinstance(finding, Broken) else finding.what
+    return finding.why if isinstance(finding, Broken) else ""
 
 
 def _table_of(judged: Sequence[ReplayedDecision]) -> Table:
@@ -206,6 +220,8 @@ def _table_of(judged: Sequence[ReplayedDecision]) -> Table:
 
 
 def _show(options: argparse.Namespace) -> int:
+    if options.key_id is not None:
+        return _show_access(options)
     found: list[tuple[Place, DecisionLine]] = []
     unreadable = 0
     try:
@@ -216,13 +232,66 @@ def _show(options: argparse.Namespace) -> int:
                 found.append(one)
     except OSError as error:
         raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
-    if unreadable:
-        print_to_stderr(f"Unreadable lines: {unreadable}. `audit verify` lists them.")
+    _tell_unreadable(unreadable)
     if options.output == "json":
         print_as_json([{"place": str(place), **json.loads(line.encode())} for place, line in found])
     else:
         print_report(lambda console: show_described(found, console))
     return 0 if found else EXIT_BAD
+
+
+def _tell_unreadable(count: int) -> None:
+    if count:
+        print_to_stderr(f"Unreadable lines: {count}. `audit verify` lists them.")
+
+
+def _show_access(options: argparse.Namespace) -> int:
+    found: list[tuple[Place, IssuanceLine | EndLine]] = []
+    unreadable = 0
+    try:
+        for one in access_lines(files_in_order(options.files)):
+            if isinstance(one, Broken):
+                unreadable += 1
+            elif one[1].key_id == options.key_id:
+                found.append(one)
+    except OSError as error:
+        raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
+    _tell_unreadable(unreadable)
+    if options.output == "json":
+        print_as_json([{"place": str(place), **json.loads(line.encode())} for place, line in found])
+    else:
+        print_report(lambda console: show_access(found, console))
+    return 0 if found else EXIT_BAD
+
+
+def show_access(found: Sequence[tuple[Place, IssuanceLine | EndLine]], console: Console) -> None:
+    """Print each issuance and end of a grant."""
+    if not found:
+        console.print("These files hold no certificate with that key id.")
+    for place, line in found:
+        _print_described(place, _described_access(line), console)
+
+
+def _described_access(line: IssuanceLine | EndLine) -> Iterable[tuple[str, str]]:
+    yield "time", line.time.isoformat()
+    yield "cluster", line.cluster
+    yield "key id", line.key_id
+    if isinstance(line, EndLine):
+        yield "ended", f"{line.cause}: {line.message}" if line.message else line.cause
+        yield "serial numbers", ", ".join(map(str, line.serial_numbers))
+        return
+    yield "person", line.creator.username
+    yield "groups", ", ".join(sorted(line.creator.groups))
+    yield "reason", line.reason
+    yield "ticket", line.ticket
+    yield "approved by", ", ".join(one.username for one in line.approvals)
+    yield "key", line.key_fingerprint
+    yield "valid", f"{format_time(line.issued)} to {format_time(line.not_after)}"
+    for one in line.certificates:
+        sources = f" from {', '.join(map(str, one.source_addresses))}" if one.source_addresses else ""
+        yield f"hop {one.hop.value}", f"serial {one.serial_number}, {', '.join(one.principals)}{sources}"
+    if line.access.command:
+        yield "forced command", line.access.command
 
 
 def _is_selected(line: DecisionLine, options: argparse.Namespace) -> bool:
@@ -247,12 +316,16 @@ def show_described(found: Sequence[tuple[Place, DecisionLine]], console: Console
     if not found:
         console.print("These files hold no such decision.")
     for place, line in found:
-        table = Table(title=Text(str(place)), title_justify="left", title_style="bold", box=None, show_header=False)
-        table.add_column(style="dim", no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in _described(place, line):
-            table.add_row(name, Text(printable(value)))
-        console.print(table)
+        _print_described(place, _described(place, line), console)
+
+
+def _print_described(place: Place, described: Iterable[tuple[str, str]], console: Console) -> None:
+    table = Table(title=Text(str(place)), title_justify="left", title_style="bold", box=None, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in described:
+        table.add_row(name, Text(printable(value)))
+    console.print(table)
 
 
 def _described(place: Place, line: DecisionLine) -> Iterable[tuple[str, str]]:

@@ -18,6 +18,13 @@ from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
 from signer.configuration import Configuration, Sharding
+from signer.controller.access_wing import (
+    AccessWing,
+    access_of_cluster,
+    access_revocations,
+    access_tasks,
+    access_wing,
+)
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.canary.service import CanaryService
@@ -152,6 +159,7 @@ class SharedParts:
     auto_approval_checks: TimedSemaphore
     rotation: RotationWing
     ssh: SSHWing
+    access: AccessWing
 
 
 def compose_workload_cluster(
@@ -202,13 +210,14 @@ def compose_workload_cluster(
         now=now,
     )
     rotation = rotation_of_cluster(shared.rotation, context, reconnect.set, random)
-    ssh = ssh_of_cluster(shared.ssh, context, random)
+    ssh = ssh_of_cluster(shared.ssh, context, random, access_revocations(shared.access))
     parts = (
         OptionalPart(canary),
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
         OptionalPart(service_networks),
         *rotation.parts,
         *ssh.parts,
+        *access_of_cluster(shared.access, context),
         *(make(context) for make in options.optional_parts),
     )
     services = tuple(part.service for part in parts)
@@ -357,6 +366,7 @@ async def _run(
             resource_limits,
             TimedSemaphore(CONNECTS_AT_ONCE, CONNECT_SECONDS),
         )
+        ssh = ssh_wing(configuration, recorder)
         shared = SharedParts(
             management=client,
             caches=caches,
@@ -374,7 +384,10 @@ async def _run(
             worker_pool=SharedWorkerPool.for_limit(configuration.workers_per_cluster),
             auto_approval_checks=TimedSemaphore(CHECKS_AT_ONCE, CHECK_SECONDS),
             rotation=rotation_wing(configuration, client, caches, recorder, options.audit_log, resource_limits),
-            ssh=ssh_wing(configuration, recorder),
+            ssh=ssh,
+            access=access_wing(
+                configuration, client, caches, recorder, ssh, options.metrics, options.audit_log, options.monotonic
+            ),
         )
         fleet = Fleet(caches, lambda key: compose_workload_cluster(key, configuration, options, shared), failed)
         options.health.watch(caches, fleet.busy_seconds)
@@ -415,6 +428,7 @@ async def _run(
                             ("restoration", restoration.run),
                             ("unserved policies", unserved.run),
                             *rotation_tasks(shared.rotation),
+                            *access_tasks(shared.access),
                         )
                     ]
                     options.health.started()

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from signer.access.revocation_list import RevocationList, RevocationListWatch
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
 from signer.controller.ssh_authorities import (
@@ -39,7 +40,7 @@ from signer.ssh.bundle.reconciler import BundleReconciler
 from signer.ssh.host_coverage import HostCoverageWatch
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.recorded import recorded_reports
-from signer.ssh.revocations import PolicyRevocations
+from signer.ssh.revocations import PolicyRevocations, PublishedRevocations, RevocationsOf, combined
 from signer.ssh.ways_in.watch import WaysInWatch
 from signer.store.caches import ALL_PROVIDER_IDS, Caches, Wake
 
@@ -53,6 +54,8 @@ class SSHParts:
     host_certificates: HostCertificateParts
     """What decisions need to sign."""
     recorder: Recorder
+    published: PublishedRevocations
+    """What nodes can read of ended access grants."""
 
     @property
     def authorities_of(self) -> SSHAuthoritiesOf:
@@ -73,6 +76,7 @@ def ssh_wing(configuration: Configuration, recorder: Recorder) -> SSHWing:
         authorities,
         HostCertificateParts(partial(_signing_authority, authorities), host_keys_oids=configuration.host_keys_oids),
         recorder,
+        PublishedRevocations(partial(datetime.now, UTC)),
     )
 
 
@@ -113,8 +117,29 @@ class SSHOfCluster:
     """Conditions that need no service."""
 
 
-def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) -> SSHOfCluster:
-    """The SSH authorities of one workload cluster, and what its nodes are told about them."""
+@dataclass(frozen=True, slots=True)
+class NoRevocationList:
+    """Access grants are switched off."""
+
+
+NO_REVOCATION_LIST: Final = NoRevocationList()
+
+
+def revocations_of(wing: SSHParts, caches: Caches, access: RevocationList | NoRevocationList) -> RevocationsOf:
+    """Everything that is revoked: by the policy, by the end of a grant, and what was published before."""
+    lists = (access.of,) if isinstance(access, RevocationList) else ()
+    return combined(PolicyRevocations(caches).of, wing.published.of, *lists)
+
+
+def ssh_of_cluster(
+    wing: SSHWing,
+    context: OptionalPartContext,
+    random: Random,
+    access: RevocationList | NoRevocationList = NO_REVOCATION_LIST,
+) -> SSHOfCluster:
+    """The SSH authorities of one workload cluster, and what its nodes are told about them. ``access`` has the ended
+    access grants, where they are switched on.
+    """
     if isinstance(wing, SSHSwitchedOff):
         return SSHOfCluster(sources=(SSHSwitchedOffConditions(context.key, context.caches),))
     now = partial(datetime.now, UTC)  # nodes and clients compare times with their own clocks
@@ -122,7 +147,8 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
         context.key,
         caches=context.caches,
         authorities_of=wing.authorities_of,
-        revocations_of=PolicyRevocations(context.caches).of,
+        revocations_of=revocations_of(wing, context.caches, access),
+        published=wing.published,
         signers=SignersOfStatements(context.authority_source),
         changed=context.status_changed.set,
         now=now,
@@ -156,7 +182,12 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
     coverage = HostCoverageWatch(
         context.key, caches=context.caches, permission=wing.permission, changed=context.status_changed.set, now=now
     )
+    kept: tuple[OptionalPart, ...] = ()
+    if isinstance(access, RevocationList):
+        access.on_change(context.key, bundle.wake)
+        kept = (OptionalPart(WatchService(RevocationListWatch(context.key, access))),)
     parts = (
+        *kept,
         OptionalPart(SSHAuthoritiesService(reconciler)),
         OptionalPart(WatchService(coverage)),
         OptionalPart(SSHBundleService(bundle)),
@@ -166,10 +197,13 @@ def ssh_of_cluster(wing: SSHWing, context: OptionalPartContext, random: Random) 
 
 
 __all__ = [
+    "NO_REVOCATION_LIST",
+    "NoRevocationList",
     "SSHOfCluster",
     "SSHParts",
     "SSHWing",
     "host_certificates_of",
+    "revocations_of",
     "ssh_of_cluster",
     "ssh_wing",
     "wake_on_ssh_orders",

@@ -157,5 +157,9 @@ class GetCreatePatchDelete(GetCreatePatch, Delete, Protocol):
     """Creates objects, changes their fields and deletes them."""
 
 
+class GetCreateReplacePatchDelete(GetCreatePatchDelete, Replace, Protocol):
+    """Reads, creates, replaces, changes fields and deletes."""
+
+
 class Manage(GetCreatePatchDelete, List, Protocol):
     """Reads, lists, creates, changes fields and deletes."""

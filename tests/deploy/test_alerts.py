@@ -15,6 +15,7 @@ import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
 from attestors.wire.names import EVIDENCE_EXPIRED
+from signer.controller.access_grants import REASONS
 from signer.controller.telemetry import metrics_collector
 from signer.controller.telemetry.metrics import DescribedMetric, Metrics
 from signer.model import condition as conditions
@@ -54,7 +55,7 @@ VALUES: Final = {
     "decision": set(vars(decision)),
     "mode": {one.value for one in Mode},
     "outcome": {one.value for one in CloudCallOutcome},
-    "reason": {one.value for one in Reason} | {EVIDENCE_EXPIRED},
+    "reason": {one.value for one in Reason} | {EVIDENCE_EXPIRED} | REASONS,
     "status": {"True", "False", "Unknown"},
 }
 """The values that a label in a matcher may have."""
@@ -236,6 +237,10 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.serve(metrics_collector.ROTATION_LINK, 20 * DAY), set()),
     (lambda scrape: scrape.serve(metrics_collector.SSH_TRUST, 0), {"SSHTrustNotPublished"}),
     (lambda scrape: scrape.serve(metrics_collector.SSH_TRUST, 1), set()),
+    (lambda scrape: scrape.metrics.access_refused(CLUSTER, "CreatorNotProtected"), {"AccessCreatorsNotProtected"}),
+    (lambda scrape: scrape.metrics.access_refused(CLUSTER, "ApprovalsMissing"), set()),
+    (lambda scrape: scrape.metrics.access_ended(CLUSTER, "RecordNotAuthentic"), {"AccessRecordChanged"}),
+    (lambda scrape: scrape.metrics.access_ended(CLUSTER, "HeartbeatMissing"), set()),
     (lambda scrape: scrape.change(oldest_pending_seconds=1000.0), {"RequestsWait"}),
     (let_evidence_run_out, {"EvidenceRunsOut"}),
     (deny, {"Denials"}),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from signer.audit.access_line import EndLine, IssuanceLine
 from signer.audit.canary_line import CanaryLine
 from signer.audit.decision_inputs import DecisionInputs
 from signer.audit.decision_line import DecisionLine
@@ -30,7 +31,11 @@ def test_every_field_is_explained() -> None:
     fields = {field.name for field in dataclasses.fields(DecisionLine)}
     assert set(fields_between("A decision also has", "A canary is the one certificate")) == fields
     canarys = {field.name for field in dataclasses.fields(CanaryLine)}
-    assert set(fields_between("A canary is the one certificate", "The stages of `decision_inputs`")) == canarys
+    assert set(fields_between("A canary is the one certificate", "`AccessIssued` has the certificates")) == canarys
+    issuances = {field.name for field in dataclasses.fields(IssuanceLine)}
+    assert set(fields_between("`AccessIssued` has the certificates", "The stages of `decision_inputs`")) == issuances
+    ends = DOCUMENT[DOCUMENT.index("`AccessEnded` has") : DOCUMENT.index("The stages of `decision_inputs`")]
+    assert set(re.findall(r"`([a-z_]+)`", ends)) == {field.name for field in dataclasses.fields(EndLine)}
 
 
 def test_every_stage_is_explained_in_its_order() -> None:

@@ -7,10 +7,11 @@ import json
 from collections import Counter
 
 from attestors.registry import Registry
+from signer.audit.access_line import EndLine, GrantsSoFar, IssuanceLine, read_end_line, read_issuance_line
 from signer.audit.canary_line import CanaryLine, read_canary_line
 from signer.audit.comparison import Comparison, Differs, ReproducedInPart, compare
 from signer.audit.decision_line import DecisionLine, read_decision_line
-from signer.audit.lines import CanaryContent, Content
+from signer.audit.lines import AccessEndedContent, AccessIssuedContent, CanaryContent, Content
 from signer.audit.replay_attestors import OperatorSettingsOf, ReplayAttestors
 
 
@@ -20,12 +21,24 @@ class RememberedAudit:
     def __init__(self) -> None:
         self.contents: list[bytes] = []
         self.canaries: list[CanaryLine] = []
+        self.access: list[IssuanceLine | EndLine] = []
+        """Lines of access grants. Each was verified when it came."""
+        self._grants = GrantsSoFar.none()
 
     async def append(self, content: Content) -> None:
-        if isinstance(content, CanaryContent):
-            self.canaries.append(read_canary_line(json.loads(content.encoded)))
-        else:
-            self.contents.append(content)
+        match content:
+            case CanaryContent(encoded):
+                self.canaries.append(read_canary_line(json.loads(encoded)))
+            case AccessIssuedContent(encoded):
+                issued = read_issuance_line(json.loads(encoded))
+                self._grants.issued(issued)
+                self.access.append(issued)
+            case AccessEndedContent(encoded):
+                ended = read_end_line(json.loads(encoded))
+                self._grants.end(ended)
+                self.access.append(ended)
+            case _:
+                self.contents.append(content)
 
     @property
     def lines(self) -> list[DecisionLine]:

@@ -24,6 +24,7 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "machine": "Namespace and name of the Machine or MachinePool that the request claims.",
         "node": "Requested node name.",
         "serialNumber": "Serial number of the certificate, hexadecimal.",
+        "keyID": "Key id of SSH certificates.",
         "notAfter": "When the certificate expires.",
         "caCertHash": "The CA, as kubeadm's discovery hash.",
         "error": "Error of an API server, without credentials.",

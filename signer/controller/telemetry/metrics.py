@@ -30,6 +30,7 @@ MAXIMUM_LATENCY_SECONDS: Final = 86400.0
 _HANDLING_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _LATENCY_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 _CLOUD_BUCKETS: Final = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_LATENESS_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _CLUSTER: Final = "cluster"
 
 
@@ -83,6 +84,23 @@ class Metrics:
             "Time from taking a request off the queue to writing its decision, in seconds.",
             _HANDLING_BUCKETS,
             "decision",
+        )
+        self.access_certificates = self._counter(
+            "access_certificates", "SSH certificates issued for AccessGrants, by hop: node or bastion.", _CLUSTER, "hop"
+        )
+        self.access_ends = self._counter(
+            "access_ends", "Ends and pauses of AccessGrants, by reason of their condition Ready.", _CLUSTER, "reason"
+        )
+        self.access_refusals = self._counter(
+            "access_refusals",
+            "Times that an AccessGrant newly got no certificates, by reason of its condition Ready.",
+            _CLUSTER,
+            "reason",
+        )
+        self.access_expiry_lateness_seconds = self._histogram(
+            "access_expiry_lateness_seconds",
+            "Time from the moment at which an AccessGrant expired to the write of its end, in seconds.",
+            _LATENESS_BUCKETS,
         )
         self.audit_lines = self._counter(
             "audit_lines", "Lines for the audit log, by result: written or failed.", "result"
@@ -172,6 +190,22 @@ class Metrics:
         service, operation = self._bounded_labels(call.service, call.operation)
         self.cloud_calls.labels(service, operation, call.outcome.value).inc()
         self.cloud_call_seconds.labels(service, operation).observe(call.seconds)
+
+    def access_issued(self, cluster: str, hop: str) -> None:
+        """Count one certificate of an access grant."""
+        self.access_certificates.labels(cluster, hop).inc()
+
+    def access_ended(self, cluster: str, reason: str) -> None:
+        """Count one end or pause of an access grant. Reasons are a closed set."""
+        self.access_ends.labels(cluster, reason).inc()
+
+    def access_refused(self, cluster: str, reason: str) -> None:
+        """Count one access grant that newly gets no certificates. Reasons are a closed set."""
+        self.access_refusals.labels(cluster, reason).inc()
+
+    def access_expired_late(self, seconds: float) -> None:
+        """Count one expiry of an access grant, that long after its time."""
+        self.access_expiry_lateness_seconds.observe(seconds)
 
     def attestor_blocking(self, provider: str, seconds: float) -> None:
         """Count the seconds for which an attestor blocked the event loop."""

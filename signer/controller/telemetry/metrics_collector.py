@@ -41,10 +41,12 @@ class MetricFamily:
 
 @dataclass(frozen=True, slots=True)
 class ServiceGauge:
-    """A value that a service of a cluster reports; the metric's only label is the cluster."""
+    """A value that a service of a cluster reports; the metric's first label is the cluster."""
 
     family: MetricFamily
     value: float
+    labels: tuple[str, ...] = ()
+    """Values of the metric's other labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,13 @@ SSH_TRUST: Final = MetricFamily(
     "1 while the trust bundle is published as it should be, else 0; missing where no policy has turned SSH on.",
     _OF_CLUSTER,
 )
+ACCESS_GRANTS: Final = MetricFamily(
+    "access_grants",
+    "gauge",
+    "AccessGrants by state: Pending (no certificates yet), Live, Ending (being revoked) and Ended; missing without "
+    "--access.",
+    ("cluster", "state"),
+)
 _FAMILIES: Final = (
     READY,
     WATCHED,
@@ -265,6 +274,7 @@ _FAMILIES: Final = (
     SSH_AUTHORITIES,
     SSH_ROTATION_NODES,
     SSH_TRUST,
+    ACCESS_GRANTS,
 )
 
 
@@ -329,4 +339,4 @@ def _add_cluster(add: Callable[..., None], cluster: str, gauges: ClusterGauges) 
     for timestamp in gauges.certificates.outage_budget(gauges.now):
         add(BUDGET, timestamp, cluster)
     for gauge in gauges.services:
-        add(gauge.family, gauge.value, cluster)
+        add(gauge.family, gauge.value, cluster, *gauge.labels)

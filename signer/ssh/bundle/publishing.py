@@ -20,6 +20,7 @@ from cryptography.exceptions import InvalidSignature
 from attestors.wire import statement
 from attestors.wire.statement import (
     MAXIMUM_NODE_ACCESS_TRUST_BYTES,
+    ClusterIdentity,
     ControllerPublicKeys,
     MalformedStatement,
     NodeAccessTrust,
@@ -40,6 +41,7 @@ from signer.kube.errors import NotFound
 from signer.kube.resources import CONFIG_MAPS
 from signer.model.fields import mapping_of
 from signer.ssh.bundle.content import BundleFacts, render
+from signer.ssh.revocations import NothingOfOurs
 
 SIGNED_AGAIN: Final = timedelta(days=10)
 """A bundle with less of its life left is signed again, under the same sequence."""
@@ -70,6 +72,22 @@ class PublishedBundle:
 @dataclass(frozen=True, slots=True)
 class NothingPublished:
     """This process has published none yet."""
+
+
+async def published_before(
+    client: GetCreateReplace, place: ClusterIdentity, keys: StatementKeys
+) -> NodeAccessTrust | NothingOfOurs:
+    """What the published bundle says, if this controller signed it for that place.
+
+    Raises:
+        ApiError: from the workload cluster.
+    """
+    try:
+        found = await client.get(PATH)
+    except NotFound:
+        return NothingOfOurs()
+    present = await asyncio.to_thread(_ours, _text_of(found), place, keys)
+    return _payload_of(present[0]) if present else NothingOfOurs()
 
 
 async def publish_bundle(
@@ -111,7 +129,7 @@ def _made(
         if (last.text, last.facts, last.keys) == (text, facts, keys.public) and renewal < last.not_after:
             return replace(last, written=False)
         known[last.sequence] = last.payload
-    present = _ours(text, facts, keys)
+    present = _ours(text, facts.cluster, keys)
     known.update({one.statement.sequence: _payload_of(one) for one in present})
     highest = max(known, default=0)
     payload = facts.payload(highest) if highest else None
@@ -127,7 +145,7 @@ def _made(
     return PublishedBundle(highest, payload, encoded, signed.statement.not_after, facts, keys.public, written=True)
 
 
-def _ours(text: str, facts: BundleFacts, keys: StatementKeys) -> tuple[SignedStatement, ...]:
+def _ours(text: str, place: ClusterIdentity, keys: StatementKeys) -> tuple[SignedStatement, ...]:
     """The published bundle, if a key of this controller signed it for a cluster of that place; none for anything else.
 
     The Cluster's UID may be another one: ``clusterctl move`` changes it, and the sequence has to increase all the same.
@@ -138,8 +156,8 @@ def _ours(text: str, facts: BundleFacts, keys: StatementKeys) -> tuple[SignedSta
         return ()
     cluster = signed.statement.cluster
     if not isinstance(signed.statement.payload, NodeAccessTrust) or (cluster.namespace, cluster.name) != (
-        facts.cluster.namespace,
-        facts.cluster.name,
+        place.namespace,
+        place.name,
     ):
         return ()
     values = {signature.key.text: signature.value for signature in signed.signatures}

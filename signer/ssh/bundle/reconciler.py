@@ -29,8 +29,14 @@ from signer.model.decision import Deferred, printable
 from signer.rotation.statements.readers import ensure_readers
 from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason, SSHAuthoritiesOf
 from signer.ssh.bundle.content import BundleFacts, TooManyRevocations, renew_spread_seconds
-from signer.ssh.bundle.publishing import NothingPublished, NotPublished, PublishedBundle, publish_bundle
-from signer.ssh.revocations import RevocationsOf, RevocationsUnknown
+from signer.ssh.bundle.publishing import (
+    NothingPublished,
+    NotPublished,
+    PublishedBundle,
+    publish_bundle,
+    published_before,
+)
+from signer.ssh.revocations import PublishedRevocations, RevocationsOf, RevocationsUnknown
 from signer.ssh.secrets import Absent
 from signer.store.caches import Caches
 
@@ -89,15 +95,17 @@ class BundleReconciler:
         caches: Caches,
         authorities_of: SSHAuthoritiesOf,
         revocations_of: RevocationsOf,
+        published: PublishedRevocations,
         signers: Signers,
         changed: Callable[[], None],
         now: Callable[[], datetime],
         random: Random,
     ) -> None:
-        """``changed`` is called when conditions or status have changed."""
+        """``published`` is told what is published. ``changed`` is called when conditions or status have changed."""
         self._key = key
         self._caches = caches
         self._authorities_of = authorities_of
+        self._published_revocations = published
         self._revocations_of = revocations_of
         self._signers = signers
         self._changed = changed
@@ -138,6 +146,7 @@ class BundleReconciler:
 
     async def run(self, client: GetCreateReplace) -> None:
         """Work until cancelled."""
+        self._published_revocations.begin(self._key)
         while True:
             self._wanted.clear()
             before = (tuple(self.conditions), self.status)
@@ -179,8 +188,12 @@ class BundleReconciler:
         if cluster is None:
             raise RevocationsUnknown("there is no Cluster")
         self._caches.require_in_touch()
+        identity = ClusterIdentity(self._key.namespace, self._key.name, cluster.uid)
+        keys = self._caches.authentic.statement_keys()
+        if not self._published_revocations.is_found(self._key):
+            self._published_revocations.found(self._key, await published_before(client, identity, keys))
         facts = BundleFacts(
-            ClusterIdentity(self._key.namespace, self._key.name, cluster.uid),
+            identity,
             found.trust,
             found.renew_below,
             renew_spread_seconds(found.renew_below, self._nodes()),
@@ -188,8 +201,9 @@ class BundleReconciler:
             await self._signers(),
         )
         await self._ensure_readers(client)
-        keys = self._caches.authentic.statement_keys()
-        return await publish_bundle(client, facts, keys, self._now(), self._published)
+        published = await publish_bundle(client, facts, keys, self._now(), self._published)
+        self._published_revocations.published(self._key, published.payload)
+        return published
 
     def _nodes(self) -> int:
         """How many the Cluster has, or will have."""

@@ -18,7 +18,14 @@ from attestors.wire.ssh.certificate import NONCE_BYTES, Certificate, Certificate
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.keys import PublicKey
-from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations, Fingerprint, RevocationList, SerialRange
+from attestors.wire.ssh.krl import (
+    AnyAuthority,
+    CertificateRevocations,
+    Fingerprint,
+    RevocationList,
+    SerialRange,
+    parse_revocation_list,
+)
 from attestors.wire.ssh.principals import PlainPrincipal
 from attestors.wire.statement import (
     MAXIMUM_NODE_ACCESS_TRUST_BYTES,
@@ -33,7 +40,7 @@ from signer.authority import CertificateAuthority
 from signer.controller.ssh_bundle import SSHBundleService
 from signer.controller.telemetry.metrics_collector import SSH_TRUST
 from signer.kube.errors import AlreadyExists, ApiError, Cause, Conflict, Forbidden, NotFound, Unreachable
-from signer.kube.resources import MACHINES_V1BETA2
+from signer.kube.resources import MACHINES_V1BETA2, SECRETS
 from signer.model.seal import ControllerKeys
 from signer.ssh.bundle.content import (
     LIFETIME,
@@ -46,7 +53,7 @@ from signer.ssh.bundle.content import (
 from signer.ssh.bundle.publishing import PATH, SIGNED_AGAIN
 from signer.ssh.bundle.reconciler import BundleReconciler, SignersUnavailable
 from signer.ssh.reports import Reports
-from signer.ssh.revocations import PolicyRevocations, Revocation
+from signer.ssh.revocations import LONGEST, PolicyRevocations, PublishedRevocations, Revocation
 from tests.support.openssh import public_keys
 from tests.support.statements import authority
 from tests.unit.signer.ssh.world import CLUSTER, KEY, KEYS, START, Fleet, Process, World, new_line, node, order, run
@@ -130,11 +137,13 @@ class Published:
         self.more: tuple[Revocation, ...] = ()
         self.changes = 0
         from_policy = PolicyRevocations(process.caches)
+        self.published = PublishedRevocations(lambda: self.world.now)
         self.reconciler = BundleReconciler(
             KEY,
             caches=process.caches,
             authorities_of=process.authorities.of,
-            revocations_of=lambda key: (*from_policy.of(key), *self.more),
+            revocations_of=lambda key: (*from_policy.of(key), *self.published.of(key), *self.more),
+            published=self.published,
             signers=self._signers,
             changed=self._changed,
             now=lambda: self.world.now,
@@ -504,5 +513,78 @@ def test_without_authorities_it_says_so() -> None:
         await published.process.until_it_waits()
         assert (await published.look()).startswith("AuthoritiesNotAvailable: Paused: ")
         assert published.workload.text == text
+
+    run(scenario())
+
+
+# Ended access grants
+
+
+def grants(*key_ids: str) -> tuple[CertificateRevocations, ...]:
+    return (CertificateRevocations(AnyAuthority(), key_ids=key_ids),)
+
+
+def test_what_ended_grants_revoke_is_kept_over_a_restart() -> None:
+    """The list that had them may be lost or an older one, or the wing is switched off since."""
+
+    async def scenario() -> None:
+        published = await Published.started({"revoked": {"keyIDs": ["ssh-sign/alice"]}})
+        published.more = grants("grant/a/b/u/alice", "other")
+        await published.look()
+        assert published.published.has(KEY, "grant/a/b/u/alice")
+        before = published.workload.sequence
+        again = Published(published.process, published.workload)
+        assert not again.published.is_found(KEY)
+        assert (await again.look()).startswith("Published")
+        assert again.workload.sequence == before + 1, "what else was revoked is not kept"
+        revoked = parse_revocation_list(again.accepted().revocation_list)
+        assert revoked.certificates == (
+            CertificateRevocations(AnyAuthority(), key_ids=("grant/a/b/u/alice", "ssh-sign/alice")),
+        )
+        again.world.wait(LONGEST / timedelta(days=1))
+        await again.look()
+        assert not again.published.has(KEY, "grant/a/b/u/alice")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("how", ["none", "of another key", "garbage", "of another Cluster"])
+def test_only_a_bundle_of_this_controller_says_what_was_revoked(how: str) -> None:
+    async def scenario() -> None:
+        published = await Published.started({})
+        published.more = grants("grant/a/b/u/alice")
+        await published.look()
+        again = Published(published.process, published.workload)
+        match how:
+            case "none":
+                del again.workload.stored[PATH]
+            case "of another key":
+                again.world.set_keys(ControllerKeys(bytes(reversed(range(32)))))
+                await again.process.read_key()
+                for name in ("blue-ssh-user", "blue-ssh-host"):
+                    again.world.api.remove(SECRETS.object(name, KEY.namespace))
+                await again.process.until_it_waits()
+            case "of another Cluster":
+                text = again.workload.text
+                other = statement.decode(text.encode(), maximum_bytes=MAXIMUM_NODE_ACCESS_TRUST_BYTES)
+                moved = replace(other.statement, cluster=replace(other.statement.cluster, name="red"))
+                again.workload.put(statement.encode(replace(other, statement=moved)).decode())
+            case _:
+                again.workload.put("garbage")
+        assert (await again.look()).startswith("Published")
+        assert not again.published.had_one(KEY)
+        assert again.published.of(KEY) == ()
+
+    run(scenario())
+
+
+def test_nothing_is_published_while_what_is_published_cannot_be_read() -> None:
+    async def scenario() -> None:
+        published = await Published.started({})
+        published.workload.failure = Unreachable("no answer", cause=Cause.NETWORK)
+        assert (await published.look()).startswith("Failed")
+        assert published.workload.writes == []
+        published.workload.failure = None
+        assert (await published.look()).startswith("Published")
 
     run(scenario())

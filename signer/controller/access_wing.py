@@ -1,0 +1,137 @@
+"""The switch of the wing for access grants: what it adds to the controller, or nothing.
+
+``run.py`` knows the wing by this module alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from random import SystemRandom
+from typing import TypeAlias
+
+from signer.access import bastion_objects
+from signer.access.admission.policies import APPROVALS_POLICY, GRANTS_POLICY
+from signer.access.carrying_out import Tools
+from signer.access.certificates import GrantCertificates
+from signer.access.creator_lock import CreatorLock, GuardNames
+from signer.access.gathering import Sources
+from signer.access.reconciler import GrantReconciler
+from signer.access.revocation_list import RevocationList
+from signer.access.rights import Rights
+from signer.access.targets import GrantTargets
+from signer.access.waking import GrantCaches
+from signer.audit.log import AuditLog
+from signer.configuration import AccessSwitchedOff, Configuration, CreatorVerification, SSHSwitchedOff
+from signer.controller.access_grants import BundlePublications, GrantEvents, GrantMetrics, GrantsOfCluster
+from signer.controller.cluster.service import OptionalPart, OptionalPartContext
+from signer.controller.ssh_wing import NO_REVOCATION_LIST, NoRevocationList, SSHWing, revocations_of
+from signer.controller.telemetry.metrics import Metrics
+from signer.controller.telemetry.recorder import Recorder
+from signer.kube.client import Client
+from signer.store.caches import Caches
+
+WEBHOOK_CONFIGURATION = "node-access"
+GUARDS = GuardNames((GRANTS_POLICY, APPROVALS_POLICY), WEBHOOK_CONFIGURATION)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessParts:
+    """What the clusters share."""
+
+    reconciler: GrantReconciler
+    revocation_list: RevocationList
+
+
+AccessWing: TypeAlias = AccessParts | AccessSwitchedOff
+
+
+def access_wing(
+    configuration: Configuration,
+    client: Client,
+    caches: Caches,
+    recorder: Recorder,
+    ssh: SSHWing,
+    metrics: Metrics,
+    audit_log: AuditLog,
+    monotonic: Callable[[], float],
+) -> AccessWing:
+    """The wing, or nothing; nothing without SSH. Call it before the caches run: it registers its own with them."""
+    permission = configuration.access
+    if isinstance(permission, AccessSwitchedOff) or isinstance(ssh, SSHSwitchedOff):
+        return AccessSwitchedOff()
+    now = partial(datetime.now, UTC)  # nodes compare certificates with their own clocks, whatever clock decides
+    stores = GrantCaches.register(caches)
+    revocation_list = RevocationList(management=client, caches=caches, published=ssh.published, now=now)
+    targets = GrantTargets(caches=caches, authorities_of=ssh.authorities_of)
+    sources = Sources(
+        caches=caches,
+        grants=stores.grants,
+        bastions=stores.bastions,
+        approvals_of=stores.approvals.of,
+        permission=permission,
+        lock=CreatorLock(
+            client,
+            GUARDS,
+            is_required=permission.creator_verification is CreatorVerification.REQUIRED,
+            now=now,
+            monotonic=monotonic,
+        ),
+        rights=Rights(client, monotonic),
+        targets=targets,
+        bastion_objects=bastion_objects,
+        publications=BundlePublications(ssh.published),
+        authorities_of=ssh.authorities_of,
+        now=now,
+    )
+    tools = Tools(
+        management=client,
+        caches=caches,
+        grants=stores.grants,
+        bastions=stores.bastions,
+        targets=targets,
+        revocation_list=revocation_list,
+        authorities_of=ssh.authorities_of,
+        audit_log=audit_log,
+    )
+    certificates = GrantCertificates(
+        caches=caches,
+        authorities_of=ssh.authorities_of,
+        revocations_of=revocations_of(ssh, caches, revocation_list),
+        revocation_list=revocation_list,
+        now=now,
+    )
+    reconciler = GrantReconciler(
+        sources=sources,
+        tools=tools,
+        certificates=certificates,
+        observer=GrantMetrics(metrics),
+        tell=GrantEvents(recorder),
+        monotonic=monotonic,
+        random=SystemRandom(),
+        filled=stores.filled,
+    )
+    stores.on_change(reconciler, caches)
+    return AccessParts(reconciler, revocation_list)
+
+
+def access_revocations(wing: AccessWing) -> RevocationList | NoRevocationList:
+    """The key ids of ended grants, for the trust bundles."""
+    return NO_REVOCATION_LIST if isinstance(wing, AccessSwitchedOff) else wing.revocation_list
+
+
+def access_of_cluster(wing: AccessWing, context: OptionalPartContext) -> tuple[OptionalPart, ...]:
+    """What the wing adds to one workload cluster."""
+    if isinstance(wing, AccessSwitchedOff):
+        return ()
+    return (OptionalPart(GrantsOfCluster(context.key, wing.reconciler)),)
+
+
+def access_tasks(wing: AccessWing) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
+    """Tasks of the whole controller, by name."""
+    return () if isinstance(wing, AccessSwitchedOff) else ((wing.reconciler.name, wing.reconciler.run),)
+
+
+__all__ = ["AccessWing", "access_of_cluster", "access_revocations", "access_tasks", "access_wing"]

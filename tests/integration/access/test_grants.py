@@ -1,0 +1,505 @@
+"""Access grants from their creation to their end, on the embedded API: tests 30 to 38 of the design brief."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from attestors.wire.ssh.certificate import parse_certificate_line
+from signer.access.creator import Lock, NotProtected, Protected, ProtectionUnknown
+from signer.access.creator_lock import CreatorLock, GuardNames
+from signer.audit.access_line import EndLine, IssuanceLine
+from signer.kube.client import Client
+from signer.kube.resources import ACCESS_GRANTS
+from tests.integration.access.world import (
+    BASTION,
+    BOB,
+    CAROL,
+    CLUSTER,
+    CONTROLLER,
+    MASTERS,
+    NAMESPACE,
+    Process,
+    World,
+    guard,
+    process,
+)
+from tests.support.access_objects import ALICE
+
+MINUTE: Final = timedelta(minutes=1)
+HOUR: Final = timedelta(hours=1)
+WIDE: Final = [{"ipBlock": {"cidr": "203.0.113.0/24"}}]
+
+
+def certificates(world: World, name: str = "repair") -> list[Any]:
+    """Those in the status, parsed."""
+    return [parse_certificate_line(one["certificate"]).certificate for one in world.status(name)["certificates"]]
+
+
+def key_id(world: World, name: str = "repair") -> str:
+    return str(certificates(world, name)[0].key_id)
+
+
+async def issued(world: World, running: Process, **spec: Any) -> str:
+    """A grant with certificates; its key id."""
+    world.grant(**spec)
+    await running.settle()
+    assert world.reason() == "CertificatesIssued", world.status()
+    return key_id(world)
+
+
+async def test_a_grant_is_sealed_issued_and_ended(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        [certificate] = certificates(world)
+        assert list(map(str, certificate.principals)) == ["root@worker-1"]
+        assert running.deadline.made == [
+            "PATCH /apis/access.cluster.x-k8s.io/v1alpha1/namespaces/team-a/accessgrants/repair",
+            "PATCH /apis/access.cluster.x-k8s.io/v1alpha1/namespaces/team-a/accessgrants/repair/status",
+        ]
+        assert [one["kind"] for one in world.found()["metadata"]["ownerReferences"]] == ["Cluster"]
+        world.delete()
+        await running.settle()
+    assert world.found() == {}
+    assert world.revoked() == {of}
+    first, last = world.audit.access
+    assert isinstance(first, IssuanceLine)
+    assert isinstance(last, EndLine)
+    assert (first.key_id, last.key_id, last.cause) == (of, of, "Deleted")
+
+
+async def test_through_a_bastion_there_are_two_hops_and_the_bastion_goes_at_the_end(world: World) -> None:
+    async with process(world) as running:
+        await issued(world, running, **BASTION)
+        bastion, node = certificates(world)
+        uid = world.found()["metadata"]["uid"]
+        assert list(map(str, bastion.principals)) == [f"bastion@{uid}"]
+        assert list(map(str, node.principals)) == ["root@worker-1"]
+        assert world.status()["ingress"] == {"ip": "203.0.113.9", "port": 2222}
+        assert any(line.startswith(f"node-access-bastion-{uid} ") for line in world.status()["knownHosts"])
+        world.delete()
+        await running.settle()
+    assert (world.found(), world.bastions()) == ({}, [])
+
+
+# 30: policies deleted
+
+
+@pytest.mark.parametrize("lock", [NotProtected("accepted in a foreign name"), ProtectionUnknown("no answer")])
+async def test_30_without_the_creator_lock_nothing_is_issued(world: World, lock: Lock) -> None:
+    world.lock.answer = lock
+    world.grant()
+    async with process(world) as running:
+        await running.settle()
+        assert world.reason("CreatorProven") == "CreatorNotProtected"
+        assert world.reason("Authorized") == "NotReached"
+        assert "record" not in world.status()
+        assert not world.audit.access
+        before = world.found()["metadata"]["resourceVersion"]
+        await running.settle()
+        assert world.found()["metadata"]["resourceVersion"] == before, "its condition is written once"
+
+
+async def test_30_the_real_trial_on_an_api_without_policies(world: World) -> None:
+    async with Client(world.api.connection(CONTROLLER, MASTERS)) as client:
+        names = GuardNames(("node-access-grants", "node-access-approvals"), "node-access")
+        lock = CreatorLock(client, names, is_required=True, now=lambda: world.now, monotonic=world.monotonic)
+        assert isinstance(await lock.fresh(NAMESPACE), NotProtected)
+    assert world.grants() == []
+
+
+async def test_30_a_grant_older_than_the_policies_is_never_sealed(world: World) -> None:
+    world.lock.answer = Protected((guard(world.now + MINUTE),), world.now)
+    world.grant()
+    async with process(world) as running:
+        await running.settle()
+        assert world.reason("CreatorProven") == "CreatorNotProven"
+        world.pass_by(HOUR)
+        await running.settle()
+    assert world.found() == {}, "its time is over"
+
+
+# 31: policy off for a minute
+
+
+async def test_31_a_sealed_grant_outlives_a_minute_without_policies_unchanged(world: World) -> None:
+    async with process(world) as running:
+        await issued(world, running, ingress=BASTION["ingress"])
+        before = world.status()
+        world.lock.answer = NotProtected("off")
+        # Somebody else, as admission would have refused it.
+        world.edit({"spec": {"ingress": WIDE}})
+        world.beat("bob was here")
+        await running.settle()
+        world.lock.answer = Protected((guard(world.now, generation=3),), world.now)
+        world.pass_by(MINUTE)
+        await running.settle()
+        after = world.status()
+        assert after["certificates"] == before["certificates"]
+        assert after["record"]["ingress"] == ["198.51.100.7/32"]
+        assert after["expirationTimestamp"] == before["expirationTimestamp"]
+        assert world.reason() == "CertificatesIssued"
+        world.edit({"spec": {"ingress": WIDE[:0]}})
+        await running.settle()
+        assert world.status()["record"]["ingress"] == [], "the creator says it again, under the new policies"
+
+
+EDITS: Final[dict[str, Mapping[str, Any]]] = {
+    "cluster": {"clusterRef": {"name": "staging"}},
+    "target": {"target": {"nodes": ["worker-1", "worker-2"]}},
+    "login": {"logins": ["admin"]},
+    "duration": {"duration": "168h"},
+    "permissions": {"permissions": {"portForwarding": True}},
+    "reason": {"reason": "another"},
+    "creator": {"createdBy": dict(BOB)},
+    "no creator": {"createdBy": None},
+    "invalid": {"ingress": [{"ipBlock": {"cidr": "198.51.100.7/24"}}]},
+}
+
+
+async def test_a_sealed_grant_that_is_edited_in_any_field_changes_nothing(world: World) -> None:
+    async with process(world) as running:
+        for index, (name, edit) in enumerate(EDITS.items()):
+            grant = f"g-{index}"
+            world.grant(grant, ingress=BASTION["ingress"])
+            await running.settle()
+            before = world.status(grant)
+            stored = world.found(grant)
+            world.api.update({**stored, "spec": _edited(stored["spec"], edit)})
+            world.beat("1", grant)
+            world.pass_by(MINUTE)
+            await running.settle()
+            after = world.status(grant)
+            assert after["certificates"] == before["certificates"], name
+            assert after["record"] == before["record"], name
+            assert world.reason(name=grant) in ("SpecChanged", "Invalid", "ForbiddenByPolicy"), name
+            world.api.delete("accessgrants", grant, NAMESPACE)
+            await running.settle()
+            assert world.found(grant) == {}, f"{name}: it still ends"
+
+
+def _edited(spec: dict[str, Any], edit: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in {**spec, **edit}.items() if value is not None}
+
+
+async def test_a_record_that_somebody_wrote_ends_the_grant(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.edit({"status": {"record": {"heartbeatTime": "2999-01-01T00:00:00Z"}}}, subresource="status")
+        await running.settle()
+        assert world.reason() == "RecordNotAuthentic"
+        assert of in world.revoked()
+        assert world.status()["certificates"] == []
+        world.pass_by(2 * HOUR)
+        await running.settle()
+    assert world.found() == {}
+
+
+async def test_a_record_of_before_that_somebody_put_back_ends_the_grant(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        old = world.status()["record"]
+        world.pass_by(20 * MINUTE)
+        world.beat("1")
+        await running.settle()
+        world.edit({"status": {"record": old}}, subresource="status")
+        await running.settle()
+        assert world.reason() == "RecordNotAuthentic"
+        assert of in world.revoked()
+
+
+# 32: right withdrawn
+
+
+async def test_32_a_right_that_is_withdrawn_ends_the_sessions_within_five_minutes(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.withdraw("alice")
+        for _ in range(4):
+            world.pass_by(MINUTE)
+            await running.settle()
+        assert world.reason() == "RightLost"
+        assert world.reason("SessionsTerminated") == "Terminated"
+        assert world.revoked() == {of}
+        assert world.status()["certificates"] == []
+        world.allow("alice")
+        world.pass_by(2 * MINUTE)
+        await running.settle()
+        assert key_id(world) == f"{of}/1", "the former key id stays revoked"
+
+
+async def test_32_five_minutes_without_an_answer_end_the_sessions(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.api.faults.inject("POST *subjectaccessreviews", status=500, times=None)
+        world.pass_by(3 * MINUTE)
+        await running.settle()
+        assert world.reason() == "RightMissing"
+        assert world.revoked() == set(), "an error is no denial"
+        world.pass_by(3 * MINUTE)
+        await running.settle()
+        assert world.reason() == "RightUnknown"
+        assert world.revoked() == {of}
+
+
+async def test_32_a_heartbeat_asks_anew(world: World) -> None:
+    async with process(world) as running:
+        await issued(world, running)
+        world.withdraw("alice")
+        world.pass_by(timedelta(seconds=30))
+        world.beat("1")
+        await running.settle()
+        assert world.reason() == "RightLost"
+
+
+# 33: approvals
+
+
+async def test_33_approvals_by_others_each_once_for_this_very_grant(world: World) -> None:
+    world.policy({"approvals": 2})
+    world.allow("alice", "bob", "carol", verbs=("approve",))
+    async with process(world) as running:
+        grant = world.grant()
+        world.approve("own", ALICE, grant)
+        world.approve("old", CAROL, grant, specDigest="0" * 64)
+        world.approve("first", BOB, grant)
+        world.approve("again", {**BOB}, grant)
+        await running.settle()
+        assert world.reason("Approved") == "ApprovalsMissing"
+        assert world.reason() == "ApprovalsMissing"
+        world.approve("second", CAROL, grant)
+        await running.settle()
+        assert world.reason() == "CertificatesIssued"
+        [line] = world.audit.access
+        assert isinstance(line, IssuanceLine)
+        assert {one.username for one in line.approvals} == {"bob", "carol"}
+
+
+async def test_33_an_approver_without_the_right_does_not_count(world: World) -> None:
+    world.policy({"approvals": 1})
+    async with process(world) as running:
+        world.approve("first", BOB, world.grant())
+        await running.settle()
+        assert world.reason("Approved") == "ApprovalsMissing"
+        world.allow("bob", verbs=("approve",))
+        world.pass_by(2 * MINUTE)
+        await running.settle()
+        assert world.reason() == "CertificatesIssued"
+
+
+async def test_33_a_denial_ends_a_running_grant(world: World) -> None:
+    world.allow("bob", verbs=("approve",))
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.approve("no", BOB, world.found(), decision="Deny")
+        await running.settle()
+        assert world.reason("Approved") == "DeniedByApprover"
+        assert world.revoked() == {of}
+        world.api.delete("accessapprovals", "no", NAMESPACE)
+        await running.settle()
+        assert world.reason() == "DeniedByApprover", "that is final"
+
+
+# 34: heartbeats
+
+
+async def test_34_heartbeats_prolong_and_cost_one_write_each(world: World) -> None:
+    async with process(world) as running:
+        await issued(world, running)
+        for number in range(1, 6):
+            world.pass_by(40 * MINUTE)
+            world.beat(str(number))
+            running.deadline.made.clear()
+            await running.settle()
+            assert len(running.deadline.made) == 1
+            [certificate] = certificates(world)
+            assert certificate.valid_before == int((world.now + HOUR).timestamp())
+
+
+async def test_34_a_missing_heartbeat_ends_and_deletes_the_grant(world: World) -> None:
+    async with process(world) as running:
+        await issued(world, running)
+        world.pass_by(59 * MINUTE)
+        await running.settle()
+        assert world.reason() == "CertificatesIssued"
+        world.pass_by(2 * MINUTE)
+        await running.settle()
+    assert world.found() == {}
+    assert world.counts.ends == ["HeartbeatMissing"]
+
+
+@pytest.mark.parametrize("bound", ["grant", "policy", "operator"])
+async def test_34_the_shortest_lifetime_wins(world: World, bound: str) -> None:
+    if bound == "policy":
+        world.policy({"maxLifetime": "2h"})
+    if bound == "operator":
+        world.permission = replace(world.permission, maximum_lifetime=2 * HOUR)
+    async with process(world) as running:
+        spec: dict[str, Any] = {"duration": "2h"} if bound == "grant" else {}
+        world.grant(**spec)
+        await running.settle()
+        for number in range(3):
+            world.pass_by(39 * MINUTE)
+            world.beat(f"2999-01-01T00:00:0{number}Z")
+            await running.settle()
+        [certificate] = certificates(world)
+        assert certificate.valid_before - int(world.now.timestamp()) < 5 * 60
+        world.pass_by(5 * MINUTE)
+        world.beat("last")
+        await running.settle()
+    assert world.found() == {}
+    assert world.counts.ends == ["DurationOver"]
+
+
+async def test_34_times_in_the_status_count_for_nothing(world: World) -> None:
+    async with process(world) as running:
+        await issued(world, running)
+        times = {"lastHeartbeatTimestamp": "2999-01-01T00:00:00Z", "expirationTimestamp": "2999-01-01T00:00:00Z"}
+        world.edit({"status": times}, subresource="status")
+        world.pass_by(61 * MINUTE)
+        await running.settle()
+    assert world.found() == {}
+
+
+async def test_34_a_keepalive_is_removed_and_prolongs_by_two_writes(world: World) -> None:
+    async with process(world) as running:
+        await issued(world, running)
+        world.pass_by(40 * MINUTE)
+        running.deadline.made.clear()
+        world.edit({"metadata": {"annotations": {"access.cluster.x-k8s.io/operation": "keepalive"}}})
+        await running.settle()
+        assert len(running.deadline.made) == 2
+        assert not world.found()["metadata"].get("annotations")
+        world.pass_by(40 * MINUTE)
+        await running.settle()
+        assert world.reason() == "CertificatesIssued"
+
+
+# Suspension
+
+
+async def test_a_suspended_grant_ends_and_comes_back_with_another_key_id(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running, **BASTION)
+        world.edit({"spec": {"suspend": True}})
+        await running.settle()
+        assert world.reason() == "Suspended"
+        assert world.reason("SessionsTerminated") == "Terminated"
+        assert (world.revoked(), world.bastions()) == ({of}, [])
+        world.edit({"spec": {"suspend": False}})
+        await running.settle()
+        assert world.reason() == "CertificatesIssued"
+        assert key_id(world) == f"{of}/1"
+        assert len(world.bastions()) == 1
+
+
+async def test_a_policy_that_allows_no_more_grants_ends_them(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.policy(None)
+        await running.settle()
+        assert world.reason() == "NotAllowed"
+        assert world.revoked() == {of}
+
+
+# 35: Cluster, CA Secret or Machine gone
+
+
+@pytest.mark.parametrize("with_bastion", [False, True])
+async def test_35_a_grant_of_a_cluster_that_is_gone_still_ends(world: World, with_bastion: bool) -> None:
+    async with process(world) as running:
+        await issued(world, running, **(BASTION if with_bastion else {}))
+        # The reference would have the API server's garbage collector delete the grant as well.
+        world.edit({"metadata": {"ownerReferences": []}})
+        world.publishes = False
+        world.api.delete("clusters", CLUSTER.name, CLUSTER.namespace)
+        await running.settle()
+        assert world.reason() == "ClusterGone"
+        assert world.bastions() == []
+        assert world.reason("SessionsTerminated") == "Publishing", "certificates live, and nobody can tell nodes"
+        world.pass_by(HOUR)
+        await running.settle()
+    assert world.found() == {}
+
+
+async def test_35_a_grant_that_is_deleted_with_its_cluster_unreachable_goes_with_its_last_certificate(
+    world: World,
+) -> None:
+    world.publishes = False
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.delete()
+        await running.settle()
+        assert world.revoked() == {of}
+        assert world.found(), "sessions may live"
+        world.pass_by(HOUR)
+        await running.settle()
+    assert world.found() == {}
+
+
+async def test_35_a_grant_whose_machines_are_gone_ends(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.nodes.clear()
+        await running.settle()
+        assert world.reason() == "TargetsGone"
+        assert world.revoked() == {of}
+
+
+async def test_35_the_grant_of_a_node_that_has_not_attested_waits(world: World) -> None:
+    world.nodes.clear()
+    async with process(world) as running:
+        world.grant()
+        await running.settle()
+        assert world.reason() == "TargetsUnknown"
+        world.nodes.add("worker-1")
+        await running.settle()
+        assert world.reason() == "CertificatesIssued"
+
+
+async def test_a_grant_whose_finalizer_was_taken_is_revoked_all_the_same(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.edit({"metadata": {"finalizers": []}})
+        world.delete()
+        await running.settle()
+        assert world.found() == {}
+        assert world.revoked() == {of}
+
+
+# 37: a move
+
+
+async def test_37_a_move_ends_grants(world: World) -> None:
+    """clusterctl pauses the Cluster, makes it elsewhere, and deletes it here."""
+    async with process(world) as running:
+        await issued(world, running)
+        world.api.patch("clusters", CLUSTER.name, {"spec": {"paused": True}}, CLUSTER.namespace)
+        world.pass_by(20 * MINUTE)
+        world.beat("1")
+        await running.settle()
+        assert world.reason() == "ClusterPaused"
+        before = certificates(world)
+        assert before[0].valid_before < int((world.now + 41 * MINUTE).timestamp()), "nothing is issued"
+        world.edit({"metadata": {"ownerReferences": []}})
+        world.api.delete("clusters", CLUSTER.name, CLUSTER.namespace)
+        world.pass_by(HOUR)
+        await running.settle()
+    assert world.found() == {}
+
+
+async def test_nothing_is_asked_about_a_creator_who_is_not_proven(world: World) -> None:
+    world.lock.answer = NotProtected("off")
+    world.grant(creator={"username": "root-of-all", "groups": ["system:masters"]})
+    async with process(world) as running:
+        world.api.requests.clear()
+        await running.settle()
+        assert not world.api.requests.matching("POST *subjectaccessreviews")
+
+
+def test_the_resources_are_those_of_the_definitions(world: World) -> None:
+    assert world.api.objects(f"{ACCESS_GRANTS.plural}.{ACCESS_GRANTS.group}") == []

@@ -1,0 +1,153 @@
+"""n of m: never one's own, for exactly this grant, each person once, and a denial ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from signer.access.approvals import MAXIMUM_CANDIDATES, MAXIMUM_SEALED, candidates, digest_of_approval, newly_sealed
+from signer.access.auditing import counted_approvals
+from signer.access.creator import Lock, NotProtected
+from signer.access.facts import Facts
+from signer.access.plan import Issue, Rest, Step, WriteRecord
+from signer.access.record import Cause, Closing, GrantRecord
+from signer.access.right_answers import Allowed, Denied, RightUnknown
+from signer.model.access import AccessApproval, AccessGrant, Creator
+from tests.support.access_objects import ALICE, BOB, GRANT_UID
+from tests.unit.signer.access.looks import OTHER_LOCK, RULES, approval, facts, issued, reason, status, step_of
+
+TWO: Final = replace(RULES, required_approvals=2)
+ONE: Final = replace(RULES, required_approvals=1)
+HAS_RIGHT: Final = Allowed()
+CAROL: Final = {"username": "carol", "uid": "u-3", "groups": ["system:authenticated"]}
+
+
+def look(rules: Any, *approvals: AccessApproval, right: Any = HAS_RIGHT, lock: Lock | None = None) -> Facts:
+    answers = {one.metadata.uid: right for one in approvals}
+    found = facts(rules=rules, approvals=tuple(approvals), approvers=answers)
+    return found if lock is None else replace(found, lock=lock)
+
+
+def said(creator: Mapping[str, Any] = BOB, uid: str = "a-1", **spec: Any) -> AccessApproval:
+    found: AccessApproval = approval(facts(), uid, dict(creator), uid, **spec)
+    return found
+
+
+def held(step: Step) -> None:
+    assert not isinstance(step.move, Issue)
+    assert reason(step, "Approved") == "ApprovalsMissing"
+    assert status(step, "BastionReady") == "Unknown"
+
+
+def test_enough_persons_approve() -> None:
+    enough = look(TWO, said(), said(CAROL, "a-2"))
+    step = step_of(enough)
+    assert isinstance(step.move, Issue)
+    assert isinstance(step.record, GrantRecord)
+    assert [one.username for one in counted_approvals(enough, step.record)] == ["bob", "carol"]
+
+
+def test_none_is_needed_where_none_is_required() -> None:
+    assert isinstance(step_of(look(RULES)).move, Issue)
+
+
+def test_too_few_approve() -> None:
+    held(step_of(look(TWO, said())))
+
+
+@pytest.mark.parametrize(
+    "creator", [ALICE, {**ALICE, "uid": ""}, {**CAROL, "uid": ALICE["uid"]}], ids=["name and uid", "name", "uid"]
+)
+def test_nobody_approves_her_own_grant(creator: dict[str, Any]) -> None:
+    held(step_of(look(ONE, said(creator))))
+
+
+@pytest.mark.parametrize("second", [BOB, {**CAROL, "uid": BOB["uid"]}])
+def test_one_person_counts_once(second: dict[str, Any]) -> None:
+    held(step_of(look(TWO, said(), said(second, "a-2"))))
+
+
+@pytest.mark.parametrize("right", [Denied("no"), RightUnknown("no answer", 3.0)])
+def test_a_person_without_the_right_does_not_count(right: object) -> None:
+    step = step_of(look(ONE, said(), right=right))
+    held(step)
+
+
+def test_a_person_whose_right_was_not_asked_does_not_count() -> None:
+    held(step_of(replace(look(ONE, said()), approvers={})))
+
+
+def test_only_approvals_of_this_grant_are_looked_at() -> None:
+    grant = facts().grant
+    assert isinstance(grant, AccessGrant)
+    others = [
+        said(grantRef={"name": "repair", "uid": "9" * 8 + GRANT_UID[8:]}),
+        said(grantRef={"name": "other", "uid": GRANT_UID}),
+        replace(said(), spec_digest="1" * 64),
+        replace(said(), metadata=replace(said().metadata, namespace="team-b")),
+    ]
+    assert candidates(grant, others) == ()
+    assert candidates(grant, [said()]) == (said(),)
+
+
+def test_an_approval_of_an_older_spec_does_not_count() -> None:
+    other = facts(spec={"logins": ["admin"]}).grant
+    assert isinstance(other, AccessGrant)
+    assert candidates(other, [said()]) == ()
+
+
+def test_a_flood_of_approvals_is_bounded() -> None:
+    grant = facts().grant
+    assert isinstance(grant, AccessGrant)
+    flood = [said({**BOB, "username": f"p{n}", "uid": f"u-{n}"}, f"a-{n}") for n in range(100)]
+    found = candidates(grant, flood)
+    assert len(found) == MAXIMUM_CANDIDATES
+    creator = grant.created_by
+    assert isinstance(creator, Creator)
+    assert len(newly_sealed(found, (), facts().lock, creator)) == MAXIMUM_SEALED
+
+
+@pytest.mark.parametrize("lock", [NotProtected("off"), OTHER_LOCK], ids=["no lock", "younger lock"])
+def test_an_approval_whose_creator_is_not_proven_is_never_sealed(lock: Lock) -> None:
+    record = issued(facts())
+    step = step_of(replace(look(ONE, said(), lock=lock), record=record))
+    assert isinstance(step.record, GrantRecord)
+    assert step.record.approvals == ()
+    assert not isinstance(step.move, Issue)
+
+
+def test_a_sealed_approval_counts_as_it_was() -> None:
+    record = issued(look(ONE, said()))
+    kept = replace(look(ONE, said()), record=record)
+    assert isinstance(step_of(kept).move, Rest)
+    for edited in (said(CAROL), said({**BOB, "groups": ["admins"]}), replace(said(), metadata=said().metadata)):
+        if digest_of_approval(edited) != digest_of_approval(said()):
+            held(step_of(replace(look(ONE, edited), record=record)))
+
+
+def test_a_withdrawn_approval_counts_no_more() -> None:
+    record = issued(look(ONE, said()))
+    held(step_of(replace(look(ONE), record=record)))
+
+
+def test_a_denial_ends_the_grant() -> None:
+    denial = said(decision="Deny")
+    step = step_of(look(RULES, denial))
+    assert isinstance(step.move, WriteRecord)
+    assert isinstance(step.record, GrantRecord)
+    assert isinstance(step.record.state, Closing)
+    assert step.record.state.cause is Cause.DENIED
+    assert step.record.state.cause.is_final
+    assert reason(step, "Approved") == "DeniedByApprover"
+
+
+@pytest.mark.parametrize("denied", [Denied("no right"), RightUnknown("no answer", 1.0)])
+def test_a_denial_without_the_right_does_not_count(denied: object) -> None:
+    assert isinstance(step_of(look(RULES, said(decision="Deny"), right=denied)).move, Issue)
+
+
+def test_the_creator_ends_the_grant_by_deletion_and_not_by_a_denial() -> None:
+    assert isinstance(step_of(look(RULES, said(ALICE, decision="Deny"))).move, Issue)
