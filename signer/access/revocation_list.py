@@ -95,10 +95,6 @@ class RevocationList:
         self._known: dict[ClusterKey, _Known] = {}
         self._wakes: dict[ClusterKey, Callable[[], None]] = {}
 
-    def on_change(self, cluster: ClusterKey, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called when the Cluster's list has changed: the trust bundle is to be published."""
-        self._wakes[cluster] = wake
-
     # What is revoked
 
     def of(self, cluster: ClusterKey) -> tuple[Revocation, ...]:
@@ -167,9 +163,12 @@ class RevocationList:
             return WAITING_SECONDS
         return VERIFIED_SECONDS
 
-    def begin(self, cluster: ClusterKey) -> None:
-        """The Cluster is connected. Another replica may have written the list: it counts once it is read again."""
+    def begin(self, cluster: ClusterKey, wake: Callable[[], None]) -> None:
+        """The Cluster is connected. Another replica may have written the list: it counts once it is read again.
+        ``wake`` is called when it has changed: the trust bundle is to be published.
+        """
         self._of(cluster).is_read = False
+        self._wakes[cluster] = wake
 
     def end(self, cluster: ClusterKey) -> None:
         """The Cluster is connected no longer, and may be gone."""
@@ -268,9 +267,11 @@ class RevocationListWatch:
 
     name: Final = "SSH access revocations"
 
-    def __init__(self, cluster: ClusterKey, revocation_list: RevocationList) -> None:
+    def __init__(self, cluster: ClusterKey, revocation_list: RevocationList, changed: Callable[[], None]) -> None:
+        """``changed`` is called when the list has changed."""
         self._cluster = cluster
         self._list = revocation_list
+        self._changed = changed
         self._wanted = asyncio.Event()
 
     @property
@@ -284,7 +285,7 @@ class RevocationListWatch:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        self._list.begin(self._cluster)
+        self._list.begin(self._cluster, self._changed)
         try:
             while True:
                 self._wanted.clear()

@@ -76,7 +76,7 @@ class Revoking:
             published=self.published,
             now=lambda: self.world.now,
         )
-        self.list.on_change(KEY, self._wake)
+        self.list.begin(KEY, self._wake)
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -268,7 +268,7 @@ def test_certificates_that_have_ended_need_no_entry() -> None:
     async def scenario() -> None:
         revoking = await Revoking.started()
         await revoking.list.add(KEY, ONE, revoking.world.now - KEPT_AFTER_END)
-        assert revoking.stored() == {}
+        assert (revoking.stored(), revoking.faults.seen, revoking.wakes) == ({}, [], 0)
 
     run(scenario())
 
@@ -410,20 +410,32 @@ def test_an_edited_list_counts_as_missing_where_a_bundle_says_what_was_revoked()
 def test_the_watch_reads_anew_when_it_begins() -> None:
     async def scenario() -> None:
         revoking = await revoked()
-        watch = RevocationListWatch(KEY, revoking.list)
+        woken: list[int] = []
+        watch = RevocationListWatch(KEY, revoking.list, lambda: woken.append(1))
         assert list(watch.conditions) == []
         edit_by_another = manifest_of({OTHER: revoking.end(hours=1)}, cluster_view(key=KEY), "v1", KEYS, {})["data"]
         edit(revoking, **edit_by_another)
         task = asyncio.create_task(watch.run())
+        await asyncio.sleep(0)
+        with pytest.raises(RevocationsUnknown):
+            revoking.list.of(KEY)
         await until(lambda: sorted(revoking.listed()) == [OTHER, ONE])
         revoking.world.api.remove(PATH)
         watch.wake()
         await until(lambda: revoking.stored() != {})
+        assert woken
         revoking.world.now += 2 * HOUR
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         with pytest.raises(RevocationsUnknown):
             revoking.list.of(KEY)
+        again = asyncio.create_task(watch.run())
+        woken.clear()
+        await until(lambda: bool(woken))
+        await revoking.list.add(KEY, ONE, revoking.end(hours=1))
+        assert len(woken) >= 2, "the service is started again after a failure"
+        again.cancel()
+        await asyncio.gather(again, return_exceptions=True)
 
     run(scenario())
 
