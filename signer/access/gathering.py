@@ -35,7 +35,7 @@ from signer.access.parts import (
     TargetsFound,
     TargetsUnknown,
 )
-from signer.access.record import Closing, GrantRecord, GrantSeals, Live, Stage, StoredRecord
+from signer.access.record import Closing, GrantRecord, Live, Stage, StoredRecord
 from signer.access.right_answers import RightAnswer, RightUnknown, Verb
 from signer.access.rights import Rights
 from signer.access.rules import lifetime_of, rules_of
@@ -87,16 +87,22 @@ class Gathered:
 
 
 async def gather(
-    sources: Sources, stored: StoredGrant, seals: GrantSeals, keepalive: Keepalive, *, key_wait_over: bool, age: float
+    sources: Sources,
+    stored: StoredGrant,
+    record: StoredRecord,
+    keepalive: Keepalive,
+    *,
+    key_wait_over: bool,
+    age: float,
 ) -> Gathered:
-    """Look at everything once. ``age`` bounds the age of answers about rights, in seconds.
+    """Look at everything once. ``record`` is the grant's, with its seal verified. ``age`` bounds the age of answers
+    about rights, in seconds.
 
     Raises:
         Deferred: the caches are out of touch.
     """
     sources.caches.require_in_touch()
     now, grant = sources.now(), stored.grant
-    record = stored.unsealed(seals)
     cluster = cluster_of(stored, record)
     policy = sources.caches.policies.get(cluster.namespace, cluster.name)
     rules = rules_of(grant, cluster.namespace, policy, sources.permission)

@@ -58,11 +58,12 @@ WORKERS: Final = 8
 LOOK_SECONDS: Final = 180.0
 """Between looks at a living grant. With the age of answers about rights that it accepts, a right that is withdrawn
 counts within four minutes."""
-ISSUED_AGAIN_SECONDS: Final = 2.0
+
 KEY_WAIT_SECONDS: Final = 300.0
 """How long a record whose key is unknown waits for a newer controller key."""
 BACKOFF: Final = Backoff(base_seconds=0.5, maximum_seconds=60.0, jitter=0.5)
 _TIME_CAUSES: Final = frozenset({Cause.HEARTBEAT_MISSING, Cause.DURATION_OVER})
+ENDED: Final = "Ended"
 REVOCATIONS_UNKNOWN: Final = "RevocationsUnknown"
 REVOCATION_LIST_FULL: Final = "RevocationListFull"
 
@@ -181,9 +182,12 @@ class GrantReconciler:
             self._queue.add(key)
 
     def _flow(self, key: ObjectKey) -> Flow:
-        """Clusters take turns: the many grants of one are in no other's way."""
-        stored = self._sources.grants.get(*key)
-        return Flow(PriorityLevel.PLAUSIBLE, str(stored.cluster) if stored is not None else "")
+        """Clusters take turns: the many grants of one are in no other's way. Grants that have ended come last: others
+        are to end on time.
+        """
+        stored, shown = self._sources.grants.get(*key), self._shown.get(key)
+        level = PriorityLevel.REFUSED if shown is not None and shown.state == ENDED else PriorityLevel.PLAUSIBLE
+        return Flow(level, str(stored.cluster) if stored is not None else "")
 
     # Work
 
@@ -267,23 +271,22 @@ class GrantReconciler:
             self._shown.pop(key, None)
             return None
         keys = self._sources.caches.authentic.keys()
-        seals = GrantSeals(keys)
-        record = stored.unsealed(seals)
+        record = stored.unsealed(GrantSeals(keys))
         if not self._sources.caches.shards.own(cluster_of(stored, record)):
             return None
         view = self._sources.caches.clusters.get(*_names(cluster_of(stored, record)))
         if view is not None and not self._sources.caches.watch_filter.selects(view):
             return None
-        gathered = await self._gather(stored, seals, record, PERIODIC_AGE)
+        gathered = await self._gather(stored, record, PERIODIC_AGE)
         step = plan(gathered.facts, self._certify)
         if _needs_fresh_rights(step, gathered.facts):
-            gathered = await self._gather(stored, seals, record, FRESH_AGE)
+            gathered = await self._gather(stored, record, FRESH_AGE)
             step = plan(gathered.facts, self._certify)
         step = await self._carry_out(step, gathered, keys)
         self._note(key, step, gathered)
         return self._pause(step, gathered.facts)
 
-    async def _gather(self, stored: StoredGrant, seals: GrantSeals, record: StoredRecord, age: float) -> Gathered:
+    async def _gather(self, stored: StoredGrant, record: StoredRecord, age: float) -> Gathered:
         uid = stored.metadata.uid
         keepalive = Keepalive.ASKED if stored.asks_keepalive else Keepalive.NONE
         if uid in self._keepalives:
@@ -296,7 +299,7 @@ class GrantReconciler:
         else:
             self._unknown_keys.pop(uid, None)
         self._reserve(stored, record)
-        gathered = await gather(self._sources, stored, seals, keepalive, key_wait_over=over, age=age)
+        gathered = await gather(self._sources, stored, record, keepalive, key_wait_over=over, age=age)
         return self._without_replay(gathered)
 
     def _reserve(self, stored: StoredGrant, record: StoredRecord) -> None:
@@ -430,7 +433,7 @@ class GrantReconciler:
             if isinstance(record.state, Live):
                 state = "Live" if isinstance(step.move, Issue) or record.journal else "Pending"
             else:
-                state = "Ended" if record.state.stage is Stage.TERMINATED else "Ending"
+                state = ENDED if record.state.stage is Stage.TERMINATED else "Ending"
         shown = _Shown(state, reason)
         before = self._shown.get(key)
         self._shown[key] = shown
