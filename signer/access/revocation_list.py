@@ -205,14 +205,15 @@ class RevocationList:
             if not known.is_read:
                 known.untrusted_until = self._now() + LONGEST
         known.entries = self._without_old(known.entries, read)
+        # Before the write: who keeps the object from being written must not keep revocations from nodes.
+        was_read, known.is_read = known.is_read, True
+        if not was_read or known.entries != before:
+            self._wake(cluster)
         wanted = dict(known.entries)
         if not self._is_kept(read, wanted) and view is not None:
             manifest = manifest_of(wanted, view, self._caches.version.clusters.api_version, keys, found)
             await self._store(cluster, manifest, exists=bool(found))
         known.is_written = known.entries == wanted
-        was_read, known.is_read = known.is_read, True
-        if not was_read or known.entries != before:
-            self._wake(cluster)
 
     def _is_kept(self, read: ReadList, wanted: Mapping[str, datetime]) -> bool:
         if isinstance(read, AuthenticList):

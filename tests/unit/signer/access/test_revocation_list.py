@@ -29,7 +29,7 @@ from signer.access.revocations import (
     read_list,
     united,
 )
-from signer.kube.errors import ApiError, Cause, Conflict, Unreachable
+from signer.kube.errors import ApiError, Cause, Conflict, Invalid, Unreachable
 from signer.model.cluster import ClusterKey
 from signer.model.seal import ControllerKeys, KeyUse, Seals
 from signer.ssh.bundle.content import revocation_list
@@ -52,12 +52,15 @@ class Faults:
     def __init__(self) -> None:
         self.errors: list[ApiError] = []
         self.seen: list[str] = []
+        self.refused: tuple[str, ...] = ()
 
     async def __call__(self, call: Call, moment: Moment) -> None:
         if call.path.startswith(PATH.rpartition("/")[0]):
             await asyncio.sleep(0)
             if moment is Moment.BEFORE:
                 self.seen.append(call.method)
+                if call.method in self.refused:
+                    raise Invalid("field is immutable", status=422)
                 if self.errors:
                     raise self.errors.pop(0)
 
@@ -224,6 +227,25 @@ def test_a_failed_write_revokes_all_the_same() -> None:
         assert await revoking.list.look(KEY) < 60
         await revoking.list.add(KEY, OTHER, revoking.end(hours=1))
         assert len(revoking.listed()) == 2, "the same call again writes it"
+
+    run(scenario())
+
+
+def test_an_object_that_nobody_can_write_keeps_nothing_from_nodes() -> None:
+    """Somebody made it immutable, or the right to write is missing."""
+
+    async def scenario() -> None:
+        before = await revoked()
+        edit(before, revocations="[]")
+        again = await Revoking.started(before.world)
+        again.published.found(KEY, published_list(ONE))
+        again.faults.refused = ("PUT", "POST", "PATCH")
+        assert await again.list.look(KEY) < 60
+        with pytest.raises(Invalid):
+            await again.list.add(KEY, OTHER, again.end(hours=1))
+        assert again.key_ids() == (OTHER,)
+        assert again.wakes >= 2
+        again.list.reserve(KEY, f"{ONE}/1", again.end(hours=1))
 
     run(scenario())
 
