@@ -18,11 +18,12 @@ import yaml
 
 from attestors.net.strict_yaml import position
 from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
+from signer.model.access_policy import MAXIMUM_APPROVALS, MAXIMUM_LIFETIME, MINIMUM_LIFETIME, PROVIDER
 from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, SUFFIX, SUFFIX_FORM
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.decision import printable
+from signer.model.durations import parse_duration
 from signer.model.lease import ElectionTimes
-from signer.model.policy import parse_duration
 from signer.model.rotation_waits import MAXIMUM_WAIT, Waits
 from signer.model.serving_networks import NO_NETWORKS, InvalidNetworks, IPNetwork, OperatorNetworks, parse_networks
 
@@ -39,12 +40,25 @@ _FIELDS: Final = frozenset({"namespaces", "settings", "settingsByNamespace"})
 # What a message may quote: a longer key, or one with other characters, may hold a value, as in {masterKey:SECRET}.
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,39}", re.ASCII)
 _AUTHORITY_FIELDS: Final = frozenset({"suffixes", "suffixesByNamespace"})
-_TOP_LEVEL: Final = "attestors, certificateAuthorities, rotation, servingAddresses and ssh"
-_TOP_LEVEL_FIELDS: Final = frozenset({"attestors", "certificateAuthorities", "rotation", "servingAddresses", "ssh"})
+_TOP_LEVEL: Final = "access, attestors, certificateAuthorities, rotation, servingAddresses and ssh"
+_TOP_LEVEL_FIELDS: Final = frozenset(
+    {"access", "attestors", "certificateAuthorities", "rotation", "servingAddresses", "ssh"}
+)
 _SERVING_FIELDS: Final = frozenset({"networks", "networksByNamespace"})
 _ROTATION_FIELDS: Final = frozenset({"nodeClientAuthority", "waits"})
 _NODE_CLIENT_FIELDS: Final = frozenset({"namespaces"})
 _SSH_FIELDS: Final = frozenset({"namespaces", "masterSecrets"})
+_ACCESS_FIELDS: Final = frozenset(
+    {
+        "namespaces",
+        "creatorVerification",
+        "minimumApprovals",
+        "minimumApprovalsByNamespace",
+        "maximumLifetime",
+        "bastions",
+        "bastionsByNamespace",
+    }
+)
 _WAITS: Final = frozenset({"trustAge", "overlap", "openWatches"})
 
 
@@ -166,6 +180,48 @@ class SSHSwitchedOff:
     """The controller has no part in SSH."""
 
 
+class CreatorVerification(enum.Enum):
+    """Whether a grant counts although the API server does not prove who made it."""
+
+    REQUIRED = "Required"
+    UNVERIFIED = "Unverified"
+    """Whoever may create grants can create them in any name. For trials."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPermission:
+    """The controller serves AccessGrants of Clusters whose policy allows them."""
+
+    namespaces: frozenset[str] = frozenset()
+    """Namespaces whose policies may allow grants; ``*`` for all. None unless the operator names them."""
+    creator_verification: CreatorVerification = CreatorVerification.REQUIRED
+    minimum_approvals: int = 0
+    """At least as many approvals are needed, whatever the policy says."""
+    minimum_approvals_by_namespace: Mapping[str, int] = field(default_factory=dict)
+    maximum_lifetime: timedelta = MAXIMUM_LIFETIME
+    """No grant lives longer, whatever the policy says."""
+    bastions: frozenset[str] = frozenset()
+    """Bastion providers that policies and grants may name. Grants without a bastion are always allowed."""
+    bastions_by_namespace: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def allows(self, namespace: str) -> bool:
+        """Whether policies in that namespace may allow grants."""
+        return ALL_NAMESPACES in self.namespaces or namespace in self.namespaces
+
+    def approvals_in(self, namespace: str) -> int:
+        """The approvals that a grant in that namespace needs at least."""
+        return self.minimum_approvals_by_namespace.get(namespace, self.minimum_approvals)
+
+    def bastions_in(self, namespace: str) -> frozenset[str]:
+        """The bastion providers for that namespace."""
+        return self.bastions_by_namespace.get(namespace, self.bastions)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSwitchedOff:
+    """The controller serves no AccessGrants."""
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """The configuration of ``run``."""
@@ -193,6 +249,8 @@ class Configuration:
     """Whether the controller rotates CAs, and where."""
     ssh: SSHPermission | SSHSwitchedOff = SSHSwitchedOff()
     """Whether the controller makes SSH authorities, and where."""
+    access: AccessPermission | AccessSwitchedOff = AccessSwitchedOff()
+    """Whether the controller serves AccessGrants, and where. Only with ``ssh``."""
 
     def attestor(self, provider: str) -> OperatorAttestor:
         """The operator's permissions and settings for an attestor."""
@@ -258,6 +316,7 @@ class ConfigurationFile:
     rotation_waits: Waits = field(default_factory=Waits)
     node_client_namespaces: frozenset[str] = frozenset()
     ssh: SSHPermission = SSHPermission()
+    access: AccessPermission = AccessPermission()
 
 
 def read_configuration_file(path: Path) -> ConfigurationFile:
@@ -283,6 +342,15 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
         ssh:
           namespaces: [team-a]
           masterSecrets: NotAllowed
+        access:
+          namespaces: [team-a]
+          creatorVerification: Required
+          minimumApprovals: 0
+          minimumApprovalsByNamespace: {team-a: 1}
+          maximumLifetime: 168h
+          bastions: [aws]
+          bastionsByNamespace:
+            team-a: [pod]
 
     Raises:
         InvalidConfiguration: the file cannot be read, or a field is invalid.
@@ -301,6 +369,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
         _rotation_waits(f"{path}: rotation", document.get("rotation")),
         _node_client_namespaces(f"{path}: rotation", document.get("rotation")),
         _ssh(f"{path}: ssh", document.get("ssh")),
+        _access(f"{path}: access", document.get("access")),
     )
 
 
@@ -398,6 +467,60 @@ def _ssh(path: str, entry: Any) -> SSHPermission:
     except ValueError:
         raise InvalidConfiguration(f"--config: {path}.masterSecrets must be Allowed or NotAllowed") from None
     return SSHPermission(_namespace_list(f"{path}.namespaces", stated.get("namespaces") or []), master_secrets)
+
+
+def _access(path: str, entry: Any) -> AccessPermission:
+    """Which policies may allow grants, none unless their namespaces are named, and what no policy may go beyond."""
+    stated = _object(path, entry)
+    for unknown in _unknown(stated, _ACCESS_FIELDS):
+        raise InvalidConfiguration(
+            f"--config: {path} has the fields {', '.join(sorted(_ACCESS_FIELDS))}, and not {unknown}"
+        )
+    try:
+        verification = CreatorVerification(stated.get("creatorVerification", CreatorVerification.REQUIRED.value))
+    except ValueError:
+        raise InvalidConfiguration(f"--config: {path}.creatorVerification must be Required or Unverified") from None
+    approvals = f"{path}.minimumApprovalsByNamespace"
+    bastions = f"{path}.bastionsByNamespace"
+    approvals_by_namespace = _object(approvals, stated.get("minimumApprovalsByNamespace"))
+    bastions_by_namespace = _object(bastions, stated.get("bastionsByNamespace"))
+    for namespace in approvals_by_namespace:
+        _require_namespace(approvals, namespace, "; those of all others belong in minimumApprovals")
+    for namespace in bastions_by_namespace:
+        _require_namespace(bastions, namespace, "; those of all others belong in bastions")
+    return AccessPermission(
+        _namespace_list(f"{path}.namespaces", stated.get("namespaces") or []),
+        verification,
+        _approvals(f"{path}.minimumApprovals", stated.get("minimumApprovals", 0)),
+        {namespace: _approvals(f"{approvals}.{namespace}", of) for namespace, of in approvals_by_namespace.items()},
+        _maximum_lifetime(f"{path}.maximumLifetime", stated.get("maximumLifetime")),
+        _bastions(f"{path}.bastions", stated.get("bastions") or []),
+        {namespace: _bastions(f"{bastions}.{namespace}", of) for namespace, of in bastions_by_namespace.items()},
+    )
+
+
+def _approvals(path: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MAXIMUM_APPROVALS:
+        raise InvalidConfiguration(f"--config: {path} must be a whole number from 0 to {MAXIMUM_APPROVALS}")
+    return value
+
+
+def _maximum_lifetime(path: str, value: Any) -> timedelta:
+    if value is None:
+        return MAXIMUM_LIFETIME
+    try:
+        lifetime = parse_duration(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise InvalidConfiguration(f"--config: {path}: {error}") from error
+    if not MINIMUM_LIFETIME <= lifetime <= MAXIMUM_LIFETIME:
+        raise InvalidConfiguration(f"--config: {path} must be between 1m and 168h")
+    return lifetime
+
+
+def _bastions(path: str, value: Any) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and PROVIDER.fullmatch(one) for one in value):
+        raise InvalidConfiguration(f"--config: {path} must be a list of bastion providers, such as [aws, pod]")
+    return frozenset(value)
 
 
 def _namespace_list(path: str, namespaces: Any) -> frozenset[str]:

@@ -16,6 +16,8 @@ from signer.configuration import (
     ALL_NAMESPACES,
     NAMESPACE,
     NAMESPACE_FORM,
+    AccessPermission,
+    AccessSwitchedOff,
     Configuration,
     ConfigurationFile,
     InvalidConfiguration,
@@ -122,7 +124,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         metavar="NAMESPACE,...",
         help="namespaces whose policies may name the insecure attestor",
     )
-    parser.set_defaults(rotate_authorities=False, rotate_authorities_namespaces="", ssh=False)
+    parser.set_defaults(rotate_authorities=False, rotate_authorities_namespaces="", ssh=False, access=False)
 
 
 def add_rotation(parser: argparse.ArgumentParser) -> None:
@@ -146,6 +148,16 @@ def add_ssh(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="make SSH authorities for Clusters whose policy turns SSH on, in the namespaces that the configuration "
         "file names; needs a role of its own (default: off)",
+    )
+
+
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """Add the switch for AccessGrants. A command without it has none in its configuration."""
+    parser.add_argument(
+        "--access",
+        action="store_true",
+        help="serve AccessGrants of Clusters whose policy allows them, in the namespaces that the configuration file "
+        "names; needs --ssh and a role of its own (default: off)",
     )
 
 
@@ -173,7 +185,16 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         authorities=file.authorities,
         rotation=_rotation(options, file.rotation_waits, file.node_client_namespaces),
         ssh=file.ssh if options.ssh else SSHSwitchedOff(),
+        access=_access(options, file.access),
     )
+
+
+def _access(options: argparse.Namespace, permission: AccessPermission) -> AccessPermission | AccessSwitchedOff:
+    if not options.access:
+        return AccessSwitchedOff()
+    if not options.ssh:
+        raise InvalidConfiguration("--access needs --ssh: give both")
+    return permission
 
 
 def _rotation(

@@ -17,6 +17,7 @@ from attestors.registry import Registry
 from signer.audit.lines import AuditLogInUse
 from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, open_audit_log
 from signer.cli.arguments import (
+    add_access,
     add_configuration,
     add_kubeconfig,
     add_rotation,
@@ -57,6 +58,7 @@ def add_run(commands: Commands) -> None:
     add_configuration(run)
     add_rotation(run)
     add_ssh(run)
+    add_access(run)
     add_leader_election(run)
     run.add_argument(
         "--workers-per-cluster",

@@ -70,6 +70,7 @@ _CLUSTER_API = "cluster.x-k8s.io"
 _BOOTSTRAP = "bootstrap.cluster.x-k8s.io"
 _CONTROL_PLANE = "controlplane.cluster.x-k8s.io"
 _ATTESTATION = "attestation.cluster.x-k8s.io"
+_ACCESS = "access.cluster.x-k8s.io"
 
 CERTIFICATE_SIGNING_REQUESTS = Resource("certificates.k8s.io", "v1", "certificatesigningrequests", namespaced=False)
 SECRETS = Resource("", "v1", "secrets", namespaced=True)
@@ -104,6 +105,15 @@ VALIDATING_ADMISSION_POLICY_BINDINGS = tuple(
     Resource("admissionregistration.k8s.io", version, "validatingadmissionpolicybindings", namespaced=False)
     for version in ("v1", "v1beta1")
 )
+MUTATING_ADMISSION_POLICIES = tuple(
+    Resource("admissionregistration.k8s.io", version, "mutatingadmissionpolicies", namespaced=False)
+    for version in ("v1", "v1beta1")
+)
+"""v1 since Kubernetes 1.36; v1beta1 since 1.34, where a cluster switches it on."""
+MUTATING_ADMISSION_POLICY_BINDINGS = tuple(
+    Resource("admissionregistration.k8s.io", version, "mutatingadmissionpolicybindings", namespaced=False)
+    for version in ("v1", "v1beta1")
+)
 
 CLUSTERS_V1BETA1 = Resource(_CLUSTER_API, "v1beta1", "clusters", namespaced=True)
 CLUSTERS_V1BETA2 = Resource(_CLUSTER_API, "v1beta2", "clusters", namespaced=True)
@@ -125,3 +135,7 @@ NODE_ATTESTATION_POLICIES = Resource(_ATTESTATION, "v1alpha1", "nodeattestationp
 ATTESTED_NODES = Resource(_ATTESTATION, "v1alpha1", "attestednodes", namespaced=True)
 IDENTITY_RESERVATIONS = Resource(_ATTESTATION, "v1alpha1", "identityreservations", namespaced=True)
 CERTIFICATE_AUTHORITY_ROTATIONS = Resource(_ATTESTATION, "v1alpha1", "certificateauthorityrotations", namespaced=True)
+
+ACCESS_GRANTS = Resource(_ACCESS, "v1alpha1", "accessgrants", namespaced=True)
+ACCESS_APPROVALS = Resource(_ACCESS, "v1alpha1", "accessapprovals", namespaced=True)
+BASTIONS = Resource(_ACCESS, "v1alpha1", "bastions", namespaced=True)

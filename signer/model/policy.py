@@ -6,16 +6,17 @@ Tenants write policies. So a policy only chooses among the options that the cont
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from attestors.wire.names import InvalidProviderName, check_provider_name
+from signer.model.access_policy import InvalidAccessRules, parse_access_rules
 from signer.model.addresses import NUMBER, is_subdomain
 from signer.model.authority_suffixes import BY_CONTROL_PLANE, SUFFIX, SUFFIX_FORM, AuthoritySuffixes, SuffixChoice
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
+from signer.model.durations import parse_duration
 from signer.model.fields import mapping_of
 from signer.model.serving_networks import InvalidNetworks, IPNetwork, parse_networks
 from signer.model.ssh_access import (
@@ -40,8 +41,6 @@ DEFAULT_INSECURE_CERTIFICATE_DURATION: Final = timedelta(days=365)
 MINIMUM_CERTIFICATE_DURATION: Final = timedelta(hours=1)
 MAXIMUM_CERTIFICATE_DURATION: Final = timedelta(days=366)
 DEFAULT_DELETING_CERTIFICATE_DURATION: Final = timedelta(hours=24)
-
-_DURATION: Final = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?")
 
 
 class InvalidPolicy(ValueError):
@@ -263,19 +262,6 @@ def stated_mode(manifest: Mapping[str, Any]) -> Mode | None:
         return None
 
 
-def parse_duration(text: str) -> timedelta:
-    """Read a Kubernetes duration of hours, minutes and seconds, such as ``168h`` or ``1h30m``.
-
-    Raises:
-        ValueError: it has another form.
-    """
-    match = _DURATION.fullmatch(text)
-    if not text or match is None:
-        raise ValueError("a duration must be hours, minutes and seconds, such as 168h or 1h30m")
-    hours, minutes, seconds = (int(group or 0) for group in match.groups())
-    return timedelta(hours=hours, minutes=minutes, seconds=seconds)
-
-
 def _attestors(items: Any) -> tuple[AuthorizedAttestor, ...]:
     if items is None:
         return ()
@@ -323,12 +309,17 @@ def _ssh(spec: Mapping[str, Any]) -> SSHSettings | SSHOff:
         revoked = parse_revoked(_object(stated, "revoked", "spec.ssh.revoked"))
     except InvalidRevocations as error:
         raise InvalidPolicy(f"spec.ssh.revoked{error}") from error
+    try:
+        access = parse_access_rules(stated.get("access"))
+    except InvalidAccessRules as error:
+        raise InvalidPolicy(f"spec.ssh.access{error}") from error
     return SSHSettings(
         _duration(stated, "hostCertificateDuration", DEFAULT_HOST_CERTIFICATE_DURATION, parent="spec.ssh"),
         keys,
         _rotation_period(stated.get("rotationPeriod")),
         master_secret=master_secret,
         revoked=revoked,
+        access=access,
     )
 
 

@@ -56,6 +56,10 @@ class KeyUse(enum.Enum):
     """Nonces of SSH certificates: one journal entry has one."""
     SSH_AUTHORITY = b"node-attestation SSH authority v1"
     """The Secrets of a cluster's SSH authorities."""
+    ACCESS_GRANT = b"node-attestation access grant v1"
+    """The records of AccessGrants, in their status."""
+    ACCESS_REVOCATIONS = b"node-attestation access revocations v1"
+    """The ConfigMaps with the key ids of grants that ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import parse_key_line
 from attestors.wire.ssh.keys import PublicKey
+from signer.model.access_policy import NO_ACCESS, AccessRules, NoAccess
 from signer.model.addresses import MAXIMUM_NAME_CHARACTERS, is_subdomain
 
 DEFAULT_HOST_CERTIFICATE_DURATION: Final = timedelta(days=30)
@@ -125,6 +126,8 @@ class SSHSettings:
     rotation_period: timedelta | NoRotationPeriod
     master_secret: MasterSecretReference | NoMasterSecret = NO_MASTER_SECRET
     revoked: RevokedByPolicy = field(default_factory=RevokedByPolicy)
+    access: AccessRules | NoAccess = NO_ACCESS
+    """Whether people may ask for access by AccessGrants."""
 
 
 @dataclass(frozen=True, slots=True)

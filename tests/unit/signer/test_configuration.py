@@ -12,8 +12,11 @@ import pytest
 from signer.cli.arguments import configuration_of
 from signer.configuration import (
     MAXIMUM_DEPTH,
+    AccessPermission,
+    AccessSwitchedOff,
     AllowedAuthorities,
     Configuration,
+    CreatorVerification,
     InvalidConfiguration,
     MasterSecrets,
     OperatorAttestor,
@@ -107,15 +110,15 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
             "attestors:\n  tpm:\n\t  namespaces: []",
             "is not YAML at line 3, column 1: there is a tab; indent with spaces",
         ),
-        ("[]", "must be an object, whose top-level fields are attestors, certificateA"),
+        ("[]", "must be an object, whose top-level fields are access, attestors, certificateA"),
         (
             "false",
-            "must be an object, whose top-level fields are attestors, certificateA",
+            "must be an object, whose top-level fields are access, attestors, certificateA",
         ),
-        ("''", "must be an object, whose top-level fields are attestors, certificateA"),
+        ("''", "must be an object, whose top-level fields are access, attestors, certificateA"),
         (
             "[attestors]",
-            "must be an object, whose top-level fields are attestors, certificateA",
+            "must be an object, whose top-level fields are access, attestors, certificateA",
         ),
         (
             "attestors: {}\nmode: x",
@@ -461,3 +464,70 @@ def test_master_secrets_are_allowed_by_a_word_of_the_operator_alone(
     file = tmp_path / "config.yaml"
     file.write_text(f"ssh: {{namespaces: [team-a]{text}}}", encoding="utf-8")
     assert read_configuration_file(file).ssh.master_secrets is expected
+
+
+def access(folder: Path, text: str) -> AccessPermission:
+    file = folder / "config.yaml"
+    file.write_text(f"access: {text}", encoding="utf-8")
+    return read_configuration_file(file).access
+
+
+def test_access(tmp_path: Path) -> None:
+    assert access(tmp_path, "") == access(tmp_path, "{}") == AccessPermission()
+    assert not AccessPermission().allows("team-a")
+    assert AccessPermission(frozenset({"*"})).allows("team-a")
+    found = access(
+        tmp_path,
+        "{namespaces: [team-a], creatorVerification: Unverified, minimumApprovals: 1,"
+        " minimumApprovalsByNamespace: {team-a: 2}, maximumLifetime: 8h, bastions: [aws],"
+        " bastionsByNamespace: {team-a: [pod, local], team-b: []}}",
+    )
+    assert found == AccessPermission(
+        frozenset({"team-a"}),
+        CreatorVerification.UNVERIFIED,
+        1,
+        {"team-a": 2},
+        timedelta(hours=8),
+        frozenset({"aws"}),
+        {"team-a": frozenset({"pod", "local"}), "team-b": frozenset()},
+    )
+    assert [found.allows(one) for one in ("team-a", "team-b")] == [True, False]
+    assert [found.approvals_in(one) for one in ("team-a", "team-b")] == [2, 1]
+    assert [found.bastions_in(one) for one in ("team-a", "team-b", "team-c")] == [{"pod", "local"}, set(), {"aws"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[team-a]", "access must be an object"),
+        ("{enabled: true}", "namespaces, and not 'enabled'"),
+        ("{namespaces: team-a}", "access.namespaces must be a list of names, or ['*']"),
+        ("{creatorVerification: none}", "access.creatorVerification must be Required or Unverified"),
+        ("{creatorVerification: [Required]}", "access.creatorVerification must be Required or Unverified"),
+        ("{minimumApprovals: 9}", "access.minimumApprovals must be a whole number from 0 to 8"),
+        ("{minimumApprovals: true}", "access.minimumApprovals must be a whole number from 0 to 8"),
+        ("{minimumApprovalsByNamespace: {Team: 1}}", "'Team' is no namespace"),
+        ("{minimumApprovalsByNamespace: {a: -1}}", "access.minimumApprovalsByNamespace.a must be a whole number"),
+        ("{maximumLifetime: 169h}", "access.maximumLifetime must be between 1m and 168h"),
+        ("{maximumLifetime: 1d}", "access.maximumLifetime: a duration must be"),
+        ("{bastions: aws}", "access.bastions must be a list of bastion providers"),
+        ("{bastions: [None]}", "access.bastions must be a list of bastion providers"),
+        ("{bastionsByNamespace: {'*': [aws]}}", "'*' is no namespace"),
+        ("{bastionsByNamespace: {a: [AWS]}}", "access.bastionsByNamespace.a must be a list of bastion providers"),
+    ],
+)
+def test_refused_access(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(InvalidConfiguration) as refused:
+        access(tmp_path, text)
+    assert expected in str(refused.value)
+
+
+def test_access_needs_ssh(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("access: {namespaces: [team-a]}", encoding="utf-8")
+    run = parser_of("run")
+    both = configuration_of(run.parse_args(["--config", str(file), "--ssh", "--access"]))
+    assert both.access == AccessPermission(frozenset({"team-a"}))
+    assert configuration_of(run.parse_args(["--config", str(file), "--ssh"])).access == AccessSwitchedOff()
+    with pytest.raises(InvalidConfiguration, match="--access needs --ssh: give both"):
+        configuration_of(run.parse_args(["--config", str(file), "--access"]))

@@ -26,6 +26,7 @@ from signer.audit.decision_inputs import (
     SnapshotStage,
 )
 from signer.audit.values import InvalidValue, read, write
+from signer.model.access_policy import AccessRules, BastionRules
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo
 from signer.model.cluster import ClusterView
 from signer.model.policy import AuthorizedAttestor
@@ -62,6 +63,9 @@ st.register_type_strategy(
         st.lists(KEY_LINES, max_size=2).map(tuple),
     ),
 )
+st.register_type_strategy(BastionRules, st.builds(BastionRules, TEXTS, st.dictionaries(TEXTS, SETTINGS, max_size=2)))
+PATTERNS = st.sampled_from(["", "OPS-[0-9]+"])
+st.register_type_strategy(AccessRules, st.builds(AccessRules, reason_pattern=PATTERNS, ticket_pattern=PATTERNS))
 st.register_type_strategy(
     AuthorizedAttestor, st.builds(AuthorizedAttestor, TEXTS, st.dictionaries(TEXTS, SETTINGS, max_size=2))
 )

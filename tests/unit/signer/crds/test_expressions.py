@@ -18,7 +18,8 @@ from signer.crds.expressions import (
     policy_definition_text,
     policy_definition_with_rules,
 )
-from signer.model.policy import MAXIMUM_CERTIFICATE_DURATION, MINIMUM_CERTIFICATE_DURATION, parse_duration
+from signer.model.durations import parse_duration
+from signer.model.policy import MAXIMUM_CERTIFICATE_DURATION, MINIMUM_CERTIFICATE_DURATION
 from signer.model.ssh_access import MAXIMUM_ROTATION_PERIOD, MINIMUM_ROTATION_PERIOD
 from signer.testing.api import EmbeddedAPI
 from tests.support.binaries import MissingPart, skip_or_fail

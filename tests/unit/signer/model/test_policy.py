@@ -24,7 +24,6 @@ from signer.model.policy import (
     NodeNameSource,
     Policy,
     UntraceableTokens,
-    parse_duration,
     parse_policy,
     stated_mode,
 )
@@ -292,15 +291,6 @@ def test_metadata_of_another_type(key: str, kind: str) -> None:
     for value in values:
         with pytest.raises(InvalidPolicy, match=f"^metadata.{key} must be a {kind}$"):
             parse_policy({"metadata": METADATA | {key: value}, "spec": {}})
-
-
-def test_parse_duration() -> None:
-    assert parse_duration("1h2m3s") == timedelta(hours=1, minutes=2, seconds=3)
-    for text in ("168h", "90m", "1s"):
-        assert parse_duration(text) > timedelta(0)
-    for text in ("", "1h1h", "1000000h", "\u0661h"):
-        with pytest.raises(ValueError, match="a duration must be hours, minutes and seconds"):
-            parse_duration(text)
 
 
 JSON = st.recursive(
