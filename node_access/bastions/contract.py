@@ -37,8 +37,10 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAXIMUM_INGRESS: Final = 16
 MAXIMUM_AUTHORITIES: Final = 8
-MAXIMUM_TARGETS: Final = 16
+MAXIMUM_TARGETS: Final = 1024
 MAXIMUM_TARGET_ADDRESSES: Final = 16
+MAXIMUM_DESTINATIONS: Final = 4096
+"""sshd reads no more ``permitopen`` options (OpenSSH's ``SSH_AUTHOPT_PERMIT_MAX``)."""
 MAXIMUM_MESSAGE_CHARACTERS: Final = 512
 LOGIN: Final = "bastion"
 """The account of every bastion's sshd."""
@@ -162,6 +164,9 @@ class Bastion:
         )
         _require(_PRINCIPAL.fullmatch(self.principal) is not None, f"principal: {LOGIN}@ and a UUID")
         _require(0 < len(self.targets) <= MAXIMUM_TARGETS, f"targets: 1 to {MAXIMUM_TARGETS}")
+        _require(
+            len(self.destinations) <= MAXIMUM_DESTINATIONS, f"targets: at most {MAXIMUM_DESTINATIONS} addresses in all"
+        )
         _require(self.not_after.tzinfo is not None, "not after: a time with its time zone")
         _require(0 < self.not_after.timestamp() < MAXIMUM_UINT64, "not after: a time after 1970")
 
