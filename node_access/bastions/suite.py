@@ -215,11 +215,11 @@ def take_down(cloud: FakeCloud, bastion: Bastion) -> None:
     pytest.fail(f"not gone after {TURNS} calls of delete: {answer!r}")
 
 
-def faults_of(cloud: FakeCloud, fault: Fault) -> Iterator[int]:
+def faults_of(cloud: FakeCloud, fault: Fault, stride: int = 1) -> Iterator[int]:
     """Inject the fault into call 0, 1, and so on; ends when a round comes to no fault."""
     if fault not in cloud.faults:
         pytest.skip(f"this cloud does not know: {fault.value}")
-    for number in range(CALLS):
+    for number in range(0, CALLS, stride):
         cloud.inject(fault, number)
         yield number
         if not cloud.has_failed():
@@ -238,6 +238,9 @@ def one_round(cloud: FakeCloud, bastion: Bastion, action: Callable[[BastionResou
 
 class BastionSuite:
     """The contract. Each test is one sentence of it."""
+
+    stride: int = 1
+    """A fault is injected into each call, or into every second, and so on, to save time. 1 is the whole contract."""
 
     @pytest.fixture
     def cloud(self) -> Iterator[FakeCloud]:
@@ -264,7 +267,7 @@ class BastionSuite:
 
     @pytest.mark.parametrize("fault", [Fault.KILLED, Fault.ANSWER_LOST, Fault.NOT_REACHED])
     def test_a_fault_in_any_call_of_ensure_makes_one(self, cloud: FakeCloud, fault: Fault) -> None:
-        for _ in faults_of(cloud, fault):
+        for _ in faults_of(cloud, fault, self.stride):
             bastion = make_bastion(cloud)
             bring_up(cloud, bastion)
             uid = bastion.reference.uid
@@ -308,7 +311,7 @@ class BastionSuite:
         bastion = make_bastion(cloud, ingress=["198.51.100.7/32", "203.0.113.0/24"])
         bring_up(cloud, bastion)
         ingress = [["198.51.100.7/32"], ["203.0.113.0/24"]]
-        for number in faults_of(cloud, fault):
+        for number in faults_of(cloud, fault, self.stride):
             changed = replace(bastion, ingress=tuple(map(network, ingress[number % 2])))
             bring_up(cloud, changed)
             assert cloud.open_to(bastion.reference.uid) == frozenset(changed.ingress)
@@ -371,7 +374,7 @@ class BastionSuite:
     def test_a_half_made_bastion_is_listed_and_deleted(self, cloud: FakeCloud, fault: Fault) -> None:
         if fault not in cloud.faults:
             pytest.skip(f"this cloud does not know: {fault.value}")
-        for number in range(CALLS):
+        for number in range(0, CALLS, self.stride):
             bastion = make_bastion(cloud)
             uid = bastion.reference.uid
             cloud.inject(fault, number)
@@ -426,7 +429,8 @@ class BastionSuite:
     def test_it_ends_by_itself(self, cloud: FakeCloud) -> None:
         bastion = make_bastion(cloud)
         bring_up(cloud, bastion)
-        assert cloud.ends_at(bastion.reference.uid) == bastion.not_after + SELF_DESTRUCTION_GRACE
+        late = cloud.ends_at(bastion.reference.uid) - (bastion.not_after + SELF_DESTRUCTION_GRACE)
+        assert abs(late) <= time.timedelta(seconds=2)  # clouds count in seconds
 
     # Settings
 

@@ -1,8 +1,8 @@
 """What EC2 does and moto does not, as hooks of botocore; and faults in calls.
 
 moto 5.2.5 ignores ClientToken, deletes security groups in use, refuses to terminate an instance twice, accepts networks
-with host bits, gives no IPv6 addresses, and starts and ends instances at once. Sources: "Ensuring idempotency in Amazon EC2 API requests", and
-EC2's list of error codes.
+with host bits, gives no IPv6 addresses, and starts and ends instances at once. Sources: "Ensuring idempotency in Amazon
+EC2 API requests", and EC2's list of error codes.
 """
 
 from __future__ import annotations

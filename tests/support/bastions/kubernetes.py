@@ -17,15 +17,12 @@ def kubernetes_calls(connection: ClusterConnection) -> Iterator[KubernetesCalls]
     """As the controller makes them: from this thread, through an event loop in another."""
     with LoopThread("controller") as thread:
 
-        async def open_client() -> KubernetesCalls:
-            nonlocal client
+        async def open_client() -> tuple[Client, KubernetesCalls]:
             client = await Client(connection).__aenter__()
-            return KubernetesCalls(client, asyncio.get_running_loop())
+            return client, KubernetesCalls(client, asyncio.get_running_loop())
 
-        client: Client | None = None
-        calls = thread.run(open_client())
+        client, calls = thread.run(open_client())
         try:
             yield calls
         finally:
-            if client is not None:
-                thread.run(client.close())
+            thread.run(client.close())

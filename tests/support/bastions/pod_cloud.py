@@ -207,9 +207,7 @@ class PodCloud:
         """``activeDeadlineSeconds`` counts from the start of the Pod, which comes after it is made, within seconds."""
         (pod,) = self._of(PODS, uid)
         made = datetime.fromisoformat(re.sub("Z$", "+00:00", pod["metadata"]["creationTimestamp"]))
-        end = made + timedelta(seconds=pod["spec"]["activeDeadlineSeconds"])
-        # The creation's time has no fraction, and the deadline is rounded down.
-        return (end + timedelta(seconds=1)).replace(microsecond=0)
+        return made + timedelta(seconds=pod["spec"]["activeDeadlineSeconds"])
 
     def clear(self) -> None:
         """Delete every object, for the next test."""
