@@ -353,7 +353,7 @@ class BastionSuite:
     def test_a_fault_in_any_call_of_delete_leaves_nothing(self, cloud: FakeCloud, fault: Fault) -> None:
         bastion = make_bastion(cloud)
         bring_up(cloud, bastion)
-        for _ in faults_of(cloud, fault):
+        for _ in faults_of(cloud, fault, self.stride):
             answer = one_round(
                 cloud,
                 bastion,

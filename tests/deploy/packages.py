@@ -21,6 +21,7 @@ SSH: Final = DEPLOY / "rbac/ssh.yaml"
 BASE: Final = DEPLOY / "kustomize/base"
 ROTATION_COMPONENT: Final = DEPLOY / "kustomize/rotation"
 SSH_COMPONENT: Final = DEPLOY / "kustomize/ssh"
+BASTIONS_COMPONENT: Final = DEPLOY / "kustomize/bastions"
 COMPONENTS: Final = DEPLOY / "clusterctl/addon-components.yaml"
 
 CONFIG_SECRET: Final = "node-attestation-config"
@@ -65,6 +66,11 @@ _PACKAGED: Final = {
 }
 _ROTATION_TEMPLATES: Final = ("rbac-rotation.yaml",)
 _SSH_TEMPLATES: Final = ("rbac-ssh.yaml",)
+_BASTIONS: Final = {
+    "enabled": True,
+    "existingConfigSecret": "node-access-bastions-config",
+    "hostKeySecret": "node-access-bastions-host-key",
+}
 _SWITCH: Final = """\
 apiVersion: kustomize.config.k8s.io/v1alpha1
 kind: Component
@@ -103,6 +109,7 @@ def generated() -> dict[Path, str]:
         **_kustomize_base(),
         **_kustomize_rotation(),
         **_kustomize_ssh(),
+        **_kustomize_bastions(),
         COMPONENTS: _clusterctl_components(),
     }
 
@@ -163,6 +170,20 @@ def _kustomize_ssh() -> dict[Path, str]:
     return {
         SSH_COMPONENT / "rbac.yaml": _MADE + _joined(_beside_their_bindings(_documents(rendered))),
         SSH_COMPONENT / "kustomization.yaml": _MADE + _SWITCH.format(flag="--ssh"),
+    }
+
+
+def _kustomize_bastions() -> dict[Path, str]:
+    """The component with the bastion controller. Its two Secrets are the operator's."""
+    rendered = render_chart({**_PACKAGED, "access": {"bastions": _BASTIONS}}, templates=("bastions.yaml",))
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "resources": ["bastions.yaml"],
+    }
+    return {
+        BASTIONS_COMPONENT / "bastions.yaml": _MADE + _joined(_beside_their_bindings(_documents(rendered))),
+        BASTIONS_COMPONENT / "kustomization.yaml": _MADE + yaml.safe_dump(kustomization, sort_keys=False),
     }
 
 
