@@ -793,7 +793,9 @@ class TestBastions:
 
     def test_it_reads_no_secret_and_writes_bastions_alone(self) -> None:
         [role] = [one for one in of_kind("ClusterRole", self.ON) if one["metadata"]["name"] == "node-access-bastions"]
-        assert {(tuple(rule["apiGroups"]), tuple(rule["resources"]), tuple(rule["verbs"])) for rule in role["rules"]} == {
+        assert {
+            (tuple(rule["apiGroups"]), tuple(rule["resources"]), tuple(rule["verbs"])) for rule in role["rules"]
+        } == {
             (("access.cluster.x-k8s.io",), ("bastions",), ("get", "list", "watch", "patch")),
             (("access.cluster.x-k8s.io",), ("bastions/status",), ("patch",)),
             (("",), ("events",), ("create",)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
@@ -47,6 +47,7 @@ _LIVE_STATES: Final = frozenset({"pending", "running"})
 _SOON: Final = timedelta(seconds=5)
 _LATER: Final = timedelta(minutes=1)
 _UNKNOWN: Final = "unknown"
+_LONG_AGO: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class AWSBastions:
             return Pending("the rules of the security group have changed", timedelta(seconds=1))
         if len(groups) > 1:
             return Broken("more than one security group has the Bastion's UID: delete those without an instance")
-        return self._ensure_instance(bastion, group, now, deadline)
+        return self._ensure_instance(bastion, groups[0], deadline)
 
     def _make_group(self, bastion: Bastion, now: datetime, deadline: Deadline) -> Ensured:
         calls, reference = self._calls(), bastion.reference
@@ -172,7 +173,7 @@ class AWSBastions:
                 continue  # somebody else did some of it, and the next turn sees the rest
         return present != wanted
 
-    def _ensure_instance(self, bastion: Bastion, group: str, now: datetime, deadline: Deadline) -> Ensured:
+    def _ensure_instance(self, bastion: Bastion, group: Mapping[str, Any], deadline: Deadline) -> Ensured:
         calls, configuration = self._calls(), digest(bastion)
         found = calls.instances(deadline, tags=self._key(bastion.reference))
         usable = sorted(
@@ -185,31 +186,31 @@ class AWSBastions:
             return Pending(f"{', '.join(surplus)} is replaced, and ends first", _SOON)
         if not usable:
             ended = sum(_tag(one, CONFIGURATION_TAG) == configuration for one in found)
-            return self._launch(bastion, group, configuration, ended, now, deadline)
+            return self._launch(bastion, group, configuration, ended, deadline)
         (instance,) = usable
         if _state(instance) != "running":
             return Pending(f"the instance {instance['InstanceId']} starts", _SOON)
-        wanted = {group, self._settings.network.standing_group}
+        wanted = {str(group["GroupId"]), self._settings.network.standing_group}
         if {one["GroupId"] for one in instance["SecurityGroups"]} != wanted:
             calls.set_groups(instance["InstanceId"], sorted(wanted), deadline)
             return Pending("the security groups of the instance have changed", timedelta(seconds=1))
         return _ready(bastion, instance)
 
     def _launch(
-        self, bastion: Bastion, group: str, configuration: str, ended: int, now: datetime, deadline: Deadline
+        self, bastion: Bastion, group: Mapping[str, Any], configuration: str, ended: int, deadline: Deadline
     ) -> Ensured:
         settings, reference = self._settings, bastion.reference
         if ended >= _LAUNCHES:
             return Broken(f"{ended} instances of the bastion have ended early", final=True)
         # The times are the group's, which stay: a repeated request must be the same request.
-        made_at = self._made_at(reference, now, deadline)
+        made_at = _made_at(group)
         user_data = render(bastion, int((bastion.ends_by_itself_at - made_at).total_seconds()))
         if len(user_data) > MAXIMUM_BYTES:
             return Broken("nodes and authorities are too many for the instance's user data", final=True)
         interface: dict[str, Any] = {
             "DeviceIndex": 0,
             "SubnetId": settings.network.subnet,
-            "Groups": sorted([group, settings.network.standing_group]),
+            "Groups": sorted([group["GroupId"], settings.network.standing_group]),
             "AssociatePublicIpAddress": settings.public_ipv4,
             "DeleteOnTermination": True,
         }
@@ -234,10 +235,6 @@ class AWSBastions:
         except OtherRequest as error:  # an earlier request, whose instance is not listed yet
             return Pending(str(error), _SOON)
         return Pending(f"the instance {launched['InstanceId']} starts", _SOON)
-
-    def _made_at(self, reference: BastionReference, now: datetime, deadline: Deadline) -> datetime:
-        groups = self._calls().groups(deadline, tags=self._key(reference))
-        return _time(_tag(groups[0], MADE_AT_TAG)) or now if groups else now
 
     def delete(self, reference: BastionReference, deadline: Deadline) -> Deleted:
         """Instances, then groups. No subnet, image or standing group is looked up."""
@@ -271,25 +268,7 @@ class AWSBastions:
                 found.setdefault(_tag(one, UID_TAG), []).append((f"instance {one['InstanceId']}", one))
         for one in calls.groups(deadline, tags=tags):
             found.setdefault(_tag(one, UID_TAG), []).append((f"security group {one['GroupId']}", one))
-        owned = (self._owned(uid, resources, now) for uid, resources in sorted(found.items()))
-        return tuple(one for one in owned if one is not None)
-
-    def _owned(
-        self, uid: str, resources: Iterable[tuple[str, Mapping[str, Any]]], now: datetime
-    ) -> OwnedResources | None:
-        listed = list(resources)
-        first = listed[0][1]
-        namespace, _, name = _tag(first, BASTION_TAG).partition("/")
-        try:
-            reference = BastionReference(uid, namespace, name, _tag(first, CLUSTER_TAG))
-        except InvalidBastion:
-            try:
-                reference = BastionReference(uid, _UNKNOWN, _UNKNOWN, _UNKNOWN)
-            except InvalidBastion:
-                return None  # no UID of ours: somebody else's
-        made = [_time(_tag(one, MADE_AT_TAG)) for _, one in listed]
-        youngest = max((one for one in made if one is not None), default=datetime.fromtimestamp(0, UTC))
-        return OwnedResources(reference, max(timedelta(), now - youngest), tuple(text for text, _ in listed))
+        return tuple(one for uid, resources in sorted(found.items()) for one in _owned(uid, resources, now))
 
     def _key(self, reference: BastionReference) -> dict[str, str]:
         return {UID_TAG: reference.uid, OWNER_TAG: self._surroundings.scope.owner}
@@ -301,6 +280,20 @@ class AWSBastions:
             CLUSTER_TAG: reference.cluster[:256],
             MADE_AT_TAG: now.astimezone(UTC).isoformat(timespec="seconds"),
         }
+
+
+def _owned(uid: str, resources: Sequence[tuple[str, Mapping[str, Any]]], now: datetime) -> Iterator[OwnedResources]:
+    """One, unless the UID is none of ours: then it is somebody else's."""
+    first = resources[0][1]
+    namespace, _, name = _tag(first, BASTION_TAG).partition("/")
+    for names in ((namespace, name, _tag(first, CLUSTER_TAG)), (_UNKNOWN, _UNKNOWN, _UNKNOWN)):
+        try:
+            reference = BastionReference(uid, *names)
+        except InvalidBastion:
+            continue  # somebody changed the tags, or it is no UID
+        youngest = max(_made_at(one) for _, one in resources)
+        yield OwnedResources(reference, max(timedelta(), now - youngest), tuple(text for text, _ in resources))
+        return
 
 
 def _ready(bastion: Bastion, instance: Mapping[str, Any]) -> Ensured:
@@ -328,9 +321,10 @@ def _tag(resource: Mapping[str, Any], key: str) -> str:
     return next((str(tag["Value"]) for tag in resource.get("Tags", ()) if tag["Key"] == key), "")
 
 
-def _time(text: str) -> datetime | None:
+def _made_at(resource: Mapping[str, Any]) -> datetime:
+    """As its tag says; long ago where that was changed."""
     try:
-        found = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(_tag(resource, MADE_AT_TAG))
     except ValueError:
-        return None
-    return found if found.tzinfo is not None else None
+        return _LONG_AGO
+    return found if found.tzinfo is not None else _LONG_AGO

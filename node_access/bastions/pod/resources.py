@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -19,7 +20,6 @@ from node_access.bastions.contract import (
     Ensured,
     Gone,
     InvalidBastion,
-    IPAddress,
     Kubernetes,
     NotPermitted,
     ObjectExists,
@@ -134,10 +134,9 @@ class PodBastions:
         if conditions.get("Ready") != "True":
             return Pending("the pod is not ready", _SOON)
         addresses = ((service_object.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-        endpoint = _endpoint(addresses, bastion)
-        if endpoint is None:
-            return Pending("the load balancer has no address yet", _SOON)
-        return Ready(endpoint, host_keys(bastion), self._settings.egress)
+        for endpoint in _endpoints(addresses, bastion):
+            return Ready(endpoint, host_keys(bastion), self._settings.egress)
+        return Pending("the load balancer has no address yet", _SOON)
 
     def delete(self, reference: BastionReference, deadline: Deadline) -> Deleted:
         """The Service first, so that nobody comes in; then all others."""
@@ -164,8 +163,7 @@ class PodBastions:
                 uid = str((own.get("labels") or {}).get(UID_LABEL, ""))
                 found.setdefault(uid, []).append((f"{kind.name} {own['name']}", own))
         now = self._surroundings.now()
-        owned = (_owned(uid, resources, now) for uid, resources in sorted(found.items()))
-        return tuple(one for one in owned if one is not None)
+        return tuple(one for uid, resources in sorted(found.items()) for one in _owned(uid, resources, now))
 
     def _own(self, kind: Kind, reference: BastionReference, deadline: Deadline) -> tuple[dict[str, Any], ...]:
         labels = selector(reference.uid, self._surroundings.scope.owner)
@@ -207,36 +205,31 @@ def _is_deleted(found: Mapping[str, Any]) -> bool:
     return "deletionTimestamp" in found["metadata"]
 
 
-def _endpoint(addresses: Sequence[Mapping[str, Any]], bastion: Bastion) -> Endpoint | None:
+def _endpoints(addresses: Sequence[Mapping[str, Any]], bastion: Bastion) -> Iterator[Endpoint]:
+    """Those that people of the ingress reach, the best first. What cannot be read is left out."""
     families = {network.version for network in bastion.ingress}
     for one in addresses:
-        if address := _address(one.get("ip")):
-            if address.version in families:
-                return Endpoint(PORT, address)
-        elif isinstance(name := one.get("hostname"), str) and name:
-            return Endpoint(PORT, None, name.lower())
-    return None
+        with contextlib.suppress(KeyError, ValueError, TypeError):  # InvalidBastion is a ValueError
+            address = ipaddress.ip_address(one["ip"]) if one.get("ip") else None
+            if address is None:
+                yield Endpoint(PORT, None, one["hostname"].lower())
+            elif address.version in families:
+                yield Endpoint(PORT, address)
 
 
-def _address(text: Any) -> IPAddress | None:
-    try:
-        return ipaddress.ip_address(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-
-
-def _owned(uid: str, resources: Sequence[tuple[str, Mapping[str, Any]]], now: datetime) -> OwnedResources | None:
+def _owned(uid: str, resources: Sequence[tuple[str, Mapping[str, Any]]], now: datetime) -> Iterator[OwnedResources]:
+    """One, unless the UID is none of ours: then it is somebody else's."""
     annotations = resources[0][1].get("annotations") or {}
     namespace, _, name = str(annotations.get(BASTION_ANNOTATION, "")).partition("/")
-    try:
-        reference = BastionReference(uid, namespace, name, str(annotations.get(CLUSTER_ANNOTATION, "")))
-    except InvalidBastion:
+    cluster = str(annotations.get(CLUSTER_ANNOTATION, ""))
+    for names in ((namespace, name, cluster), (_UNKNOWN, _UNKNOWN, _UNKNOWN)):
         try:
-            reference = BastionReference(uid, _UNKNOWN, _UNKNOWN, _UNKNOWN)
+            reference = BastionReference(uid, *names)
         except InvalidBastion:
-            return None  # no UID of ours: somebody else's
-    youngest = max(_time(own.get("creationTimestamp")) for _, own in resources)
-    return OwnedResources(reference, max(timedelta(), now - youngest), tuple(text for text, _ in resources))
+            continue  # somebody changed the annotations, or it is no UID
+        youngest = max(_time(own.get("creationTimestamp")) for _, own in resources)
+        yield OwnedResources(reference, max(timedelta(), now - youngest), tuple(text for text, _ in resources))
+        return
 
 
 def _time(text: Any) -> datetime:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.principals import LoginOnNode
 from node_access.bastions.contract import (
     Broken,
     Deadline,
@@ -19,15 +25,32 @@ from node_access.bastions.contract import (
     SettingsDocuments,
     Surroundings,
     Target,
+    host_keys,
 )
 from node_access.bastions.pod.provider import provider
 from node_access.bastions.pod.resources import NETWORK_POLICIES, PODS, SECRETS, SERVICES
 from node_access.bastions.suite import BastionSuite, FakeCloud, bring_up, make_bastion, network, take_down
 from signer.bastions.kubernetes_calls import KubernetesCalls
 from signer.testing.api import EmbeddedAPI
+from tests.integration.bastions.test_local import PERSON, certified
 from tests.support.bastions.kubernetes import kubernetes_calls
 from tests.support.bastions.pod_cloud import NAMESPACE, NETWORK_POLICY_DEFINITION, PodCloud
+from tests.support.binaries import MissingPart, build_cache, skip_or_fail
+from tests.support.openssh import find_sshd, write_private_key
+from tests.support.processes import Programs, free_port
+from tests.support.ssh_server import run_ssh
 
+UNPACKED: Final = build_cache().parent / "openssh-server"
+SUITE_AUTHORITY: Final = Ed25519PrivateKey.from_private_bytes(b"a" * 32)
+UNPRIVILEGED: Final = """\
+set -e
+mount -t tmpfs tmpfs /etc/ssh
+mkdir -p /etc/node-access
+mount --bind {files} /etc/node-access
+mount --bind {files}/passwd /etc/passwd
+[ ! -d {openssh} ] || mount --bind {openssh} /mnt
+exec "$@"
+"""
 WHOLE: Final = os.environ.get("NODE_ATTESTATION_ACCESS") == "1"
 
 
@@ -159,3 +182,78 @@ def test_without_an_api_server() -> None:
     settings = provider.settings(SettingsDocuments({"namespace": "bastions", "image": "sshd"}))
     with pytest.raises(ProviderUnavailable):
         provider.open(settings, Surroundings(Scope("suite")))
+
+
+def in_the_mount(path: Path) -> str:
+    """A path that the user can read: OpenSSH may be unpacked in root's home."""
+    return f"/mnt/{path.relative_to(UNPACKED)}" if path.is_relative_to(UNPACKED) else str(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
+def test_an_unprivileged_sshd_takes_the_files_of_the_secret(cloud: PodCloud) -> None:
+    """As the container does: user 65532, without capabilities, with these files and no other."""
+    try:
+        sshd = find_sshd()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    data = only(cloud, SECRETS)["data"]
+    with Programs("node-access-pod-") as programs:
+        programs.folder.chmod(0o755)
+        files = programs.folder / "files"
+        files.mkdir()
+        for name, content in data.items():
+            (files / name).write_bytes(base64.b64decode(content))
+            (files / name).chmod(0o440)
+            os.chown(files / name, 0, 65532)  # as fsGroup has it
+        start = programs.folder / "start"
+        start.write_text(UNPRIVILEGED.format(files=files, openssh=UNPACKED))
+        port = free_port()
+        libraries = [one for name in ("lib", "usr/lib") for one in (UNPACKED / name).glob("*-linux-gnu*")]
+        program = programs.start(
+            "sshd",
+            [
+                *("unshare", "--mount", "sh", start, "setpriv", "--reuid=65532", "--regid=65532", "--clear-groups"),
+                *(
+                    "--bounding-set=-all",
+                    "--no-new-privs",
+                    in_the_mount(sshd),
+                    "-D",
+                    "-e",
+                    "-f",
+                    "/etc/node-access/sshd_config",
+                ),
+                *("-o", f"ListenAddress=127.0.0.1:{port}"),
+            ],
+            {"LD_LIBRARY_PATH": ":".join(map(in_the_mount, libraries))},
+        )
+        program.wait_ready(lambda: "Server listening" in program.log.read_text(errors="replace"))
+        scanned = subprocess.run(
+            ["ssh-keyscan", "-p", str(port), "-t", "ed25519", "127.0.0.1"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert key_line(host_keys(bastion)[0]) in scanned.stdout, program.log_tail()
+        address, target = next(iter(bastion.destinations))
+        certificate, identity = programs.folder / "id-cert.pub", write_private_key(programs.folder / "id", PERSON)
+        principal = LoginOnNode("bastion", bastion.principal.partition("@")[2])
+        certificate.write_text(certified(principal, authority=SUITE_AUTHORITY))
+        options: list[str | Path] = [
+            "-F",
+            "none",
+            "-p",
+            str(port),
+            "-i",
+            identity,
+            "-o",
+            f"CertificateFile={certificate}",
+        ]
+        options += ["-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none", "-o", "UserKnownHostsFile=/dev/null"]
+        options += ["-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"]
+        refused = run_ssh(*options, "-W", f"{address}:{target + 1}", "bastion@127.0.0.1")
+        assert "administratively prohibited" in refused.stderr, refused.stderr + program.log_tail()
+        assert run_ssh(*options, "bastion@127.0.0.1", "echo ran").stdout == ""
+        assert "Accepted publickey" in program.log.read_text()
