@@ -23,7 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh test rotation rotation-load lint fast lowest late mutation bench logins profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo demo-rotation demo-ssh test access rotation rotation-load lint fast lowest late mutation bench logins profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ late: $(STAMP) ## The integration tests with embedded APIs that delay events by 
 
 rotation: $(STAMP) provision ## Whole rotations of CAs on real API servers under load; minutes, on a quiet machine
 	NODE_ATTESTATION_ROTATION=1 $(PYTEST) tests/e2e/rotation
+
+access: $(STAMP) provision ## Bastions with a fault in every call of every provider; minutes
+	NODE_ATTESTATION_ACCESS=1 $(PYTEST) tests/integration/bastions tests/e2e/test_bastion_pods.py
 
 rotation-load: $(STAMP) provision ## A whole rotation of all authorities under the load of NODES (default 50); 20 minutes, on a quiet machine
 	NODE_ATTESTATION_ROTATION_NODES=$(or $(NODES),50) $(PYTEST) -s -o faulthandler_timeout=0 tests/e2e/rotation/test_rotation_under_load.py

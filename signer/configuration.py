@@ -392,7 +392,7 @@ def _serving_networks(path: str, entry: Any) -> OperatorNetworks:
         )
     by_namespace = _object(f"{path}.networksByNamespace", fields.get("networksByNamespace"))
     for namespace in by_namespace:
-        _require_namespace(f"{path}.networksByNamespace", namespace, "; networks of all namespaces belong in networks")
+        require_namespace(f"{path}.networksByNamespace", namespace, "; networks of all namespaces belong in networks")
     return OperatorNetworks(
         _networks(f"{path}.networks", fields.get("networks")),
         {namespace: _networks(f"{path}.networksByNamespace.{namespace}", of) for namespace, of in by_namespace.items()},
@@ -413,7 +413,7 @@ def _authorities(where: str, entry: Any) -> AllowedAuthorities:
         raise InvalidConfiguration(f"--config: {where} has the fields {fields}, and not {unknown}")
     by_namespace = _object(f"{where}.suffixesByNamespace", stated.get("suffixesByNamespace"))
     for namespace in by_namespace:
-        _require_namespace(f"{where}.suffixesByNamespace", namespace, "; those of all others belong in suffixes")
+        require_namespace(f"{where}.suffixesByNamespace", namespace, "; those of all others belong in suffixes")
     default = AllowedAuthorities()
     suffixes = stated.get("suffixes")
     return AllowedAuthorities(
@@ -456,7 +456,7 @@ def _node_client_namespaces(where: str, entry: Any) -> frozenset[str]:
     stated = _object(path, _object(where, entry).get("nodeClientAuthority"))
     for unknown in _unknown(stated, _NODE_CLIENT_FIELDS):
         raise InvalidConfiguration(f"--config: {path} has the field namespaces, and not {unknown}")
-    return _namespace_list(f"{path}.namespaces", stated.get("namespaces") or [])
+    return read_namespaces(f"{path}.namespaces", stated.get("namespaces") or [])
 
 
 def _ssh(path: str, entry: Any) -> SSHPermission:
@@ -468,7 +468,7 @@ def _ssh(path: str, entry: Any) -> SSHPermission:
         master_secrets = MasterSecrets(stated.get("masterSecrets", MasterSecrets.NOT_ALLOWED.value))
     except ValueError:
         raise InvalidConfiguration(f"--config: {path}.masterSecrets must be Allowed or NotAllowed") from None
-    return SSHPermission(_namespace_list(f"{path}.namespaces", stated.get("namespaces") or []), master_secrets)
+    return SSHPermission(read_namespaces(f"{path}.namespaces", stated.get("namespaces") or []), master_secrets)
 
 
 def _access(path: str, entry: Any) -> AccessPermission:
@@ -487,11 +487,11 @@ def _access(path: str, entry: Any) -> AccessPermission:
     approvals_by_namespace = _object(approvals, stated.get("minimumApprovalsByNamespace"))
     bastions_by_namespace = _object(bastions, stated.get("bastionsByNamespace"))
     for namespace in approvals_by_namespace:
-        _require_namespace(approvals, namespace, "; those of all others belong in minimumApprovals")
+        require_namespace(approvals, namespace, "; those of all others belong in minimumApprovals")
     for namespace in bastions_by_namespace:
-        _require_namespace(bastions, namespace, "; those of all others belong in bastions")
+        require_namespace(bastions, namespace, "; those of all others belong in bastions")
     return AccessPermission(
-        _namespace_list(f"{path}.namespaces", stated.get("namespaces") or []),
+        read_namespaces(f"{path}.namespaces", stated.get("namespaces") or []),
         verification,
         _approvals(f"{path}.minimumApprovals", stated.get("minimumApprovals", 0)),
         {namespace: _approvals(f"{approvals}.{namespace}", of) for namespace, of in approvals_by_namespace.items()},
@@ -525,12 +525,12 @@ def _bastions(path: str, value: Any) -> frozenset[str]:
     return frozenset(value)
 
 
-def _namespace_list(path: str, namespaces: Any) -> frozenset[str]:
+def read_namespaces(path: str, namespaces: Any) -> frozenset[str]:
     if not isinstance(namespaces, list) or not all(isinstance(namespace, str) for namespace in namespaces):
         raise InvalidConfiguration(f"--config: {path} must be a list of names, or ['*']")
     for namespace in namespaces:
         if namespace != ALL_NAMESPACES:
-            _require_namespace(path, namespace, f"; '{ALL_NAMESPACES}' means all")
+            require_namespace(path, namespace, f"; '{ALL_NAMESPACES}' means all")
     return frozenset(namespaces)
 
 
@@ -547,7 +547,7 @@ def _wait(path: str, value: Any, default: timedelta) -> timedelta:
 
 
 def _top_level(path: Path) -> Mapping[str, Any]:
-    document = _document(path)
+    document = read_document(path)
     if document is None:
         return {}
     if not isinstance(document, Mapping):
@@ -557,7 +557,7 @@ def _top_level(path: Path) -> Mapping[str, Any]:
     return document
 
 
-def _document(path: Path) -> Any:
+def read_document(path: Path) -> Any:
     """The parsed file; None if it is empty. Messages never quote it, because settings may hold secrets."""
     try:
         # A subclass of SafeLoader: it makes plain values only.
@@ -605,12 +605,12 @@ def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
         raise InvalidConfiguration(f"--config: {path} must be an object with the fields {fields}")
     for unknown in _unknown(entry, _FIELDS):
         raise InvalidConfiguration(f"--config: {path} has the fields {fields}, and not {unknown}")
-    namespaces = _namespace_list(f"{path}.namespaces", entry.get("namespaces", [ALL_NAMESPACES]))
+    namespaces = read_namespaces(f"{path}.namespaces", entry.get("namespaces", [ALL_NAMESPACES]))
     settings = _object(f"{path}.settings", entry.get("settings"))
     everywhere = OperatorAttestor(namespaces, settings)
     by_namespace = _object(f"{path}.settingsByNamespace", entry.get("settingsByNamespace"))
     for namespace in by_namespace:
-        _require_namespace(f"{path}.settingsByNamespace", namespace, "; settings of all namespaces belong in settings")
+        require_namespace(f"{path}.settingsByNamespace", namespace, "; settings of all namespaces belong in settings")
         if not everywhere.allows(namespace):
             raise InvalidConfiguration(
                 f"--config: {path}.settingsByNamespace: {namespace} is not among its namespaces: add it there, or "
@@ -624,7 +624,7 @@ def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
     )
 
 
-def _require_namespace(path: str, namespace: Any, otherwise: str) -> None:
+def require_namespace(path: str, namespace: Any, otherwise: str) -> None:
     """Refuse an impossible namespace name, which would silently have no effect."""
     if NAMESPACE.fullmatch(str(namespace)) is None or not isinstance(namespace, str):
         raise InvalidConfiguration(

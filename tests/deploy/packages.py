@@ -30,6 +30,7 @@ SSH_COMPONENT: Final = DEPLOY / "kustomize/ssh"
 ACCESS_COMPONENT: Final = DEPLOY / "kustomize/access"
 ACCESS_POLICIES_COMPONENT: Final = DEPLOY / "kustomize/access-policies"
 ACCESS_CREATOR_COMPONENT: Final = DEPLOY / "kustomize/access-creator"
+BASTIONS_COMPONENT: Final = DEPLOY / "kustomize/bastions"
 COMPONENTS: Final = DEPLOY / "clusterctl/addon-components.yaml"
 
 CONFIG_SECRET: Final = "node-attestation-config"
@@ -98,6 +99,11 @@ _ACCESS_POLICIES: Final = """\
 """
 _LABELS: Final = '  labels:\n    {{- include "capi-node-attestation.labels" . | nindent 4 }}\n'
 _GRANT_CONTROLLER, _BASTION_CONTROLLER = "grant-controller-here", "bastion-controller-here"
+_BASTIONS: Final = {
+    "enabled": True,
+    "existingConfigSecret": "node-access-bastions-config",
+    "hostKeySecret": "node-access-bastions-host-key",
+}
 _SWITCH: Final = """\
 apiVersion: kustomize.config.k8s.io/v1alpha1
 kind: Component
@@ -139,6 +145,7 @@ def generated() -> dict[Path, str]:
         **_kustomize_rotation(),
         **_kustomize_ssh(),
         **_kustomize_access(),
+        **_kustomize_bastions(),
         COMPONENTS: _clusterctl_components(),
     }
 
@@ -266,6 +273,20 @@ def _kustomize_access() -> dict[Path, str]:
         ACCESS_POLICIES_COMPONENT / "kustomization.yaml": _MADE + resource,
         ACCESS_CREATOR_COMPONENT / "policies.yaml": _MADE + _joined(mutating),
         ACCESS_CREATOR_COMPONENT / "kustomization.yaml": _MADE + resource,
+    }
+
+
+def _kustomize_bastions() -> dict[Path, str]:
+    """The component with the bastion controller. Its two Secrets are the operator's."""
+    rendered = render_chart({**_PACKAGED, "access": {"bastions": _BASTIONS}}, templates=("bastions.yaml",))
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "resources": ["bastions.yaml"],
+    }
+    return {
+        BASTIONS_COMPONENT / "bastions.yaml": _MADE + _joined(_beside_their_bindings(_documents(rendered))),
+        BASTIONS_COMPONENT / "kustomization.yaml": _MADE + yaml.safe_dump(kustomization, sort_keys=False),
     }
 
 

@@ -22,6 +22,8 @@ from signer.access.admission.webhook import CONFIGURATION_NAME, MUTATE_PATH, VAL
 from signer.access.admission.webhook_certificate import SECRET_NAME
 from signer.admission.installation import RIGHTS
 from signer.admission.manifests import AdmissionVersion, binding_manifest, policy_manifest
+from signer.bastions.configuration import read_bastion_configuration
+from signer.bastions.entry import make_parser as bastions_parser
 from signer.cli import run as run_command
 from signer.cli.arguments import configuration_of
 from signer.cli.leader_election import leader_election
@@ -1002,3 +1004,100 @@ class TestAccess:
             [configuration] = of_kind(kind, values)
             selector = configuration["webhooks"][0]["namespaceSelector"]
             assert selector == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
+
+
+class TestBastions:
+    """The bastion controller: a process with objects of its own."""
+
+    ON: Final[dict[str, Any]] = {
+        "access": {
+            "bastions": {
+                "enabled": True,
+                "hostKeySecret": "host-key",
+                "config": {"owner": "blue", "providers": {"none": {"namespaces": ["team-a"]}}},
+            }
+        }
+    }
+
+    @classmethod
+    def with_values(cls, **values: Any) -> dict[str, Any]:
+        return {"access": {"bastions": {**cls.ON["access"]["bastions"], **values}}}
+
+    @staticmethod
+    def own(values: Mapping[str, Any]) -> set[str]:
+        """Kind, namespace and name of each object that comes with the switch."""
+        kinds = ("Deployment", "ServiceAccount", "Secret", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+        return {
+            f"{kind} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
+            for kind in kinds
+            for one in of_kind(kind, values)
+            if "bastions" in one["metadata"]["name"]
+        }
+
+    def test_off_by_default(self) -> None:
+        assert self.own({}) == set()
+
+    def test_the_objects(self) -> None:
+        namespace = CONTROLLER_NAMESPACE
+        assert self.own(self.ON) == {
+            f"Deployment {namespace}/node-access-bastions",
+            f"ServiceAccount {namespace}/node-access-bastions",
+            f"Secret {namespace}/node-access-bastions-config",
+            "ClusterRole /node-access-bastions",
+            "ClusterRoleBinding /node-access-bastions",
+        }
+
+    def test_the_controllers_own_roles_stay_as_they_are(self) -> None:
+        rules = TestRotation.rules
+        added = {role for role, _ in set(rules(self.ON)) - set(rules())}
+        assert added == {"ClusterRole /node-access-bastions"}
+        assert set(rules()) <= set(rules(self.ON))
+
+    def test_it_reads_no_secret_and_writes_bastions_alone(self) -> None:
+        [role] = [one for one in of_kind("ClusterRole", self.ON) if one["metadata"]["name"] == "node-access-bastions"]
+        assert {
+            (tuple(rule["apiGroups"]), tuple(rule["resources"]), tuple(rule["verbs"])) for rule in role["rules"]
+        } == {
+            (("access.cluster.x-k8s.io",), ("bastions",), ("get", "list", "watch", "patch")),
+            (("access.cluster.x-k8s.io",), ("bastions/status",), ("patch",)),
+            (("",), ("events",), ("create",)),
+            (("authentication.k8s.io",), ("tokenreviews",), ("create",)),
+            (("authorization.k8s.io",), ("subjectaccessreviews",), ("create",)),
+        }
+        for kind in ("RoleBinding", "ClusterRoleBinding"):
+            subjects = [one["subjects"][0]["name"] for one in of_kind(kind, self.ON)]
+            assert subjects.count("node-access-bastions") == (kind == "ClusterRoleBinding")
+
+    def test_the_provider_pod_has_a_role_in_its_namespace(self) -> None:
+        [role] = [one for one in of_kind("Role", self.with_values(podNamespace="bastions")) if "bastions" in str(one)]
+        assert role["metadata"]["namespace"] == "bastions"
+        assert all(set(rule["verbs"]) == {"list", "create", "patch", "delete"} for rule in role["rules"])
+
+    def test_the_program_takes_its_arguments_and_its_file(self, tmp_path: Path) -> None:
+        [deployment] = [one for one in of_kind("Deployment", self.ON) if "bastions" in one["metadata"]["name"]]
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        options = bastions_parser().parse_args(container["args"])
+        assert str(options.config) == "/etc/node-access-bastions/config/bastions.yaml"
+        assert container["command"] == ["node-access-bastions"]
+        [secret] = [one for one in of_kind("Secret", self.ON) if "bastions" in one["metadata"]["name"]]
+        file = tmp_path / "bastions.yaml"
+        file.write_text(secret["stringData"]["bastions.yaml"])
+        configuration = read_bastion_configuration(file)
+        assert configuration.scope.owner == "blue"
+        assert configuration.providers["none"].allows("team-a")
+
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            ({"hostKeySecret": ""}, "access.bastions.hostKeySecret"),
+            ({"config": {"owner": "", "providers": {}}}, "access.bastions.config.owner"),
+            ({"existingConfigSecret": "mine"}, "not both"),
+            ({"podNamespace": "default"}, "a namespace of its own"),
+            ({"podNamespace": CONTROLLER_NAMESPACE}, "a namespace of its own"),
+            ({"config": {"owner": "Blue"}}, "/access/bastions/config/owner"),
+            ({"replicas": 2}, "replicas"),
+        ],
+    )
+    def test_refused(self, values: dict[str, Any], message: str) -> None:
+        with pytest.raises(HelmFailed, match=message):
+            render_chart(self.with_values(**values))

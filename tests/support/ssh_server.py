@@ -57,8 +57,9 @@ exec "$@"
 class SSHServer(ClosedAtTheEnd):
     """sshd of one node. Its files are those that an agent would write, and may be changed while it runs."""
 
-    def __init__(self, *, user_authority: PublicKey) -> None:
+    def __init__(self, *, user_authority: PublicKey, host: str = HOST) -> None:
         """Start it; it trusts that authority, and has no host certificate. Raises ``MissingPart``."""
+        self.host = host
         sshd = find_sshd()
         find_openssh("ssh")
         if os.geteuid() != 0:
@@ -107,7 +108,7 @@ class SSHServer(ClosedAtTheEnd):
         else:
             known.write_text(f"{NODE} {key_line(public_key_of(self.host_key))}\n")
         options = (
-            *(f"Port={self._port}", f"HostName={HOST}", f"HostKeyAlias={NODE}", f"UserKnownHostsFile={known}"),
+            *(f"Port={self._port}", f"HostName={self.host}", f"HostKeyAlias={NODE}", f"UserKnownHostsFile={known}"),
             *("GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes", "BatchMode=yes", "ConnectTimeout=20"),
         )
         return ["-F", "none", *(word for option in options for word in ("-o", option))]
@@ -119,7 +120,7 @@ class SSHServer(ClosedAtTheEnd):
     def _start(self) -> tuple[int, Program]:
         port = free_port()
         configuration = self.folder / "sshd_config"
-        configuration.write_text(_CONFIGURATION.format(host=HOST, port=port, folder=self.folder))
+        configuration.write_text(_CONFIGURATION.format(host=self.host, port=port, folder=self.folder))
         start = self.folder / "start"
         start.write_text(_START.format(folder=self.folder))
         program = self._programs.start(
@@ -127,7 +128,7 @@ class SSHServer(ClosedAtTheEnd):
             ["unshare", "--mount", "sh", start, self._sshd, "-D", "-e", "-f", configuration],
             {"LD_LIBRARY_PATH": ":".join(map(str, _libraries()))},
         )
-        listening = f"Server listening on {HOST} port {port}."  # of this start: the log may have earlier ones
+        listening = f"Server listening on {self.host} port {port}."  # of this start: the log may have earlier ones
         program.wait_ready(lambda: listening in program.log.read_text(errors="replace"))
         return port, program
 

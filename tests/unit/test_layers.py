@@ -40,8 +40,8 @@ def test_contracts_hold() -> None:
     ("layers", "reversed_layers"),
     [
         (
-            "    signer | authenticator | node_access\n    attestors\n",
-            "    attestors\n    signer | authenticator | node_access\n",
+            "    signer\n    authenticator | node_access\n    attestors\n",
+            "    attestors\n    signer\n    authenticator | node_access\n",
         ),
         ("    testing\n    entry\n", "    entry\n    testing\n"),
         (
@@ -65,6 +65,11 @@ def test_contracts_hold() -> None:
         ("    attestors.verdict\n    httptools\n", "    attestors.wire\n    httptools\n"),
         ("    registry\n    machine | node_files", "    machine | node_files\n    registry"),
         ("    os\n    pathlib\n    select\n", "    base64\n    os\n    pathlib\n    select\n"),
+        ("forbidden_modules =\n    authenticator\n", "forbidden_modules =\n    attestors.net\n"),
+        ("    node_access.bastions.pod\n    node_access.cli\n", "    attestors.wire\n    node_access.cli\n"),
+        ("    node_access.bastions.aws.errors\n", "    node_access.bastions.aws.ec2\n"),
+        ("    signal\n    socket\n    subprocess\n    tempfile\n", "    json\n    socket\n"),
+        ("    bastions\n    controller\n    ssh\n", "    controller\n    bastions\n    ssh\n"),
     ],
     ids=[
         "ground floor",
@@ -84,6 +89,11 @@ def test_contracts_hold() -> None:
         "sessions need the wire format",
         "the machine over the registry",
         "what rules of sessions use",
+        "what the signer uses",
+        "what the contract of bastions uses",
+        "who calls AWS for bastions",
+        "what files of bastions need",
+        "the controller over bastions",
     ],
 )
 def test_a_violation_is_found(tmp_path: Path, layers: str, reversed_layers: str) -> None:

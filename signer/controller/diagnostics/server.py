@@ -14,17 +14,16 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
 from signer.controller.diagnostics.bounded_server import Handler, bounded_server
-from signer.controller.diagnostics.health import Health, Report
+from signer.controller.diagnostics.health import Report
 from signer.controller.diagnostics.scrape_access import PATH, Allowed, NotPermitted, ScrapeAccess
 from signer.controller.diagnostics.serving_certificate import self_signed_context
-from signer.controller.telemetry.metrics import Metrics
 from signer.kube.calls import Create
 from signer.kube.errors import ApiError
 
@@ -34,7 +33,28 @@ _HEALTH_CONNECTIONS: Final = 64
 _HEALTH_SECONDS: Final = 5.0
 
 
-def health_server(host: str, port: int, health: Health) -> AbstractAsyncContextManager[tuple[str, int]]:
+class HasRegistry(Protocol):
+    """The metrics of a program."""
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where they are registered."""
+        ...
+
+
+class Reports(Protocol):
+    """The health of a program."""
+
+    def alive(self) -> Report:
+        """``/healthz``."""
+        ...
+
+    def ready(self) -> Report:
+        """``/readyz``."""
+        ...
+
+
+def health_server(host: str, port: int, health: Reports) -> AbstractAsyncContextManager[tuple[str, int]]:
     """Serve ``/healthz`` and ``/readyz`` over plain HTTP; see
     :func:`~signer.controller.diagnostics.bounded_server.bounded_server`.
 
@@ -46,7 +66,7 @@ def health_server(host: str, port: int, health: Health) -> AbstractAsyncContextM
 
 
 def diagnostics_server(
-    host: str, port: int, metrics: Metrics, client: Create
+    host: str, port: int, metrics: HasRegistry, client: Create
 ) -> AbstractAsyncContextManager[tuple[str, int]]:
     """Serve ``/metrics`` over HTTPS to clients that the API server behind ``client`` authorizes."""
     access = ScrapeAccess(client, time.monotonic)
@@ -55,13 +75,13 @@ def diagnostics_server(
 
 
 def insecure_diagnostics_server(
-    host: str, port: int, metrics: Metrics, health: Health
+    host: str, port: int, metrics: HasRegistry, health: Reports
 ) -> AbstractAsyncContextManager[tuple[str, int]]:
     """Serve all three over plain HTTP to every client that reaches the port."""
     return bounded_server(host, port, {PATH: _serve_metrics(metrics), **_health_handlers(health)})
 
 
-def _health_handlers(health: Health) -> dict[str, Handler]:
+def _health_handlers(health: Reports) -> dict[str, Handler]:
     return {"/healthz": _serve_report(health.alive), "/readyz": _serve_report(health.ready)}
 
 
@@ -74,7 +94,7 @@ def _serve_report(check: Callable[[], Report]) -> Handler:
     return serve
 
 
-def _serve_metrics(metrics: Metrics) -> Handler:
+def _serve_metrics(metrics: HasRegistry) -> Handler:
     underway: asyncio.Task[bytes] | None = None
 
     async def made() -> bytes:
@@ -96,7 +116,7 @@ def _serve_metrics(metrics: Metrics) -> Handler:
 class _Collected(Collector):
     """A snapshot of all metrics."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: HasRegistry) -> None:
         self._families = list(metrics.registry.collect())
 
     def collect(self) -> list[object]:  # type: ignore[override]

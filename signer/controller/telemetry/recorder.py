@@ -74,9 +74,16 @@ class Recorder:
     """Queues Events and writes them in the background."""
 
     def __init__(
-        self, client: Create, *, now: Callable[[], datetime], monotonic: Callable[[], float], identity: str
+        self,
+        client: Create,
+        *,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        identity: str,
+        component: str = COMPONENT,
     ) -> None:
         self._client = client
+        self._component = component
         self._now = now
         self._monotonic = monotonic
         self._identity = identity
@@ -163,7 +170,7 @@ class Recorder:
             "firstTimestamp": format_time(remembered.first),
             "lastTimestamp": format_time(self._now()),
             "count": remembered.count,
-            "source": {"component": COMPONENT},
-            "reportingComponent": COMPONENT,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
             "reportingInstance": self._identity,
         }

@@ -40,6 +40,23 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{/* The bastion controller and its objects. */}}
+{{- define "capi-node-attestation.bastions" -}}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride }}-access-bastions{{ else }}node-access-bastions{{ end -}}
+{{- end -}}
+
+{{- define "capi-node-attestation.bastionSelectorLabels" -}}
+app.kubernetes.io/name: node-access-bastions
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- define "capi-node-attestation.bastionLabels" -}}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{ include "capi-node-attestation.bastionSelectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
 {{- define "capi-node-attestation.image" -}}
 {{- $name := .Values.image.repository -}}
 {{- with .Values.image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
@@ -89,6 +106,21 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- if and .Values.access.webhook.enabled (not .Values.access.enabled) -}}
 {{- fail "access.webhook: set access.enabled too" -}}
+{{- end -}}
+{{- $bastions := .Values.access.bastions -}}
+{{- if $bastions.enabled -}}
+{{- if not $bastions.hostKeySecret -}}
+{{- fail "access.bastions.hostKeySecret: name a Secret with 32 random bytes under the key secret" -}}
+{{- end -}}
+{{- if and $bastions.existingConfigSecret (or $bastions.config.owner $bastions.config.providers) -}}
+{{- fail "access.bastions: set existingConfigSecret or config, not both" -}}
+{{- end -}}
+{{- if not (or $bastions.existingConfigSecret $bastions.config.owner) -}}
+{{- fail "access.bastions.config.owner: give this fleet a name of its own, with which its resources are tagged" -}}
+{{- end -}}
+{{- if and $bastions.podNamespace (or (eq $bastions.podNamespace .Release.Namespace) (has $bastions.podNamespace .Values.rbac.secretNamespaces)) -}}
+{{- fail "access.bastions.podNamespace: this needs a namespace of its own, because the bastion controller can read every Secret in it" -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.rotation.namespaces (not .Values.rotation.enabled) -}}
 {{- fail "rotation.namespaces: set rotation.enabled too" -}}

@@ -1,0 +1,245 @@
+"""The provider ``aws``: its contract on moto with the errors that moto lacks, and what only EC2 has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from attestors.wire.ssh.signatures import public_key_of
+from node_access.bastions.aws.provider import provider
+from node_access.bastions.aws.user_data import digest, render
+from node_access.bastions.contract import (
+    Bastion,
+    Broken,
+    Deadline,
+    Ensured,
+    Gone,
+    InvalidSettings,
+    Pending,
+    SettingsDocuments,
+    Target,
+)
+from node_access.bastions.suite import BastionSuite, FakeCloud, Fault, bring_up, make_bastion, take_down
+from tests.support.bastions.aws_cloud import AWSCloud
+from tests.support.openssh import private_key
+
+WHOLE: Final = os.environ.get("NODE_ATTESTATION_ACCESS") == "1"
+SETTINGS: Final = {
+    "region": "eu-central-1",
+    "networks": {"a": {"subnetID": "subnet-0000000a", "standingSecurityGroupID": "sg-0000000a"}},
+    "imageID": "ami-12345678",
+}
+
+
+class TestContract(BastionSuite):
+    """The contract; with ``make access``, with every fault in every call."""
+
+    stride = 1 if WHOLE else 7
+
+    @pytest.fixture
+    def cloud(self) -> Iterator[FakeCloud]:
+        with AWSCloud() as cloud:
+            yield cloud
+
+
+@pytest.fixture
+def cloud() -> Iterator[AWSCloud]:
+    with AWSCloud() as cloud:
+        yield cloud
+
+
+def ensure(cloud: AWSCloud, bastion: Bastion) -> Ensured:
+    return cloud.open().ensure(bastion, Deadline.after(60))
+
+
+def test_the_instance_as_it_is_asked_for(cloud: AWSCloud) -> None:
+    bastion = make_bastion(cloud)
+    ready = bring_up(cloud, bastion)
+    (instance,) = cloud.instances(bastion.reference.uid)
+    assert instance["MetadataOptions"]["HttpTokens"] == "required"
+    assert instance["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
+    assert {one["GroupId"] for one in instance["SecurityGroups"]} == {
+        cloud.standing,
+        cloud.groups(bastion.reference.uid)[0]["GroupId"],
+    }
+    assert instance["ClientToken"].startswith(bastion.reference.uid)
+    assert str(ready.endpoint.ip) == instance["PublicIpAddress"]
+    assert str(ready.egress[0]) == f"{instance['PrivateIpAddress']}/32"
+
+
+def test_no_group_but_its_own_is_changed(cloud: AWSCloud) -> None:
+    """Test 48: Cluster API's provider revokes rules that it does not know in the nodes' group. This one adds none."""
+    bastion = make_bastion(cloud)
+    nodes = cloud.plain.create_security_group(GroupName="production-node", Description="nodes", VpcId=cloud.vpc)
+    cloud.plain.authorize_security_group_ingress(
+        GroupId=nodes["GroupId"],
+        IpPermissions=[
+            {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "UserIdGroupPairs": [{"GroupId": cloud.standing}]}
+        ],
+    )
+
+    def others() -> Any:
+        groups = cloud.plain.describe_security_groups()["SecurityGroups"]
+        own = [one["GroupId"] for one in cloud.groups(bastion.reference.uid)]
+        return sorted((one for one in groups if one["GroupId"] not in own), key=lambda one: one["GroupId"])
+
+    before = others()
+    bring_up(cloud, bastion)
+    assert others() == before
+    take_down(cloud, bastion)
+    assert others() == before
+
+
+@pytest.mark.parametrize("direction", ["ingress", "egress"])
+def test_a_standing_group_with_rules_is_refused(cloud: AWSCloud, direction: str) -> None:
+    """Its rules would be the bastion's, too."""
+    rule = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    getattr(cloud.plain, f"authorize_security_group_{direction}")(GroupId=cloud.standing, IpPermissions=rule)
+    bastion = make_bastion(cloud)
+    answer = ensure(cloud, bastion)
+    assert isinstance(answer, Broken)
+    assert "no rules of its own" in answer.reason
+    assert list(cloud.resources(bastion.reference.uid)) == []
+
+
+def test_delete_looks_up_only_what_it_deletes(cloud: AWSCloud) -> None:
+    """Test 41: Gardener's needs the subnet and the nodes' group."""
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    gone = {"a": {"subnetID": "subnet-00000000", "standingSecurityGroupID": "sg-00000000"}}
+    cloud.settings = {**cloud.settings, "networks": gone}
+    cloud.hooks.calls.clear()
+    take_down(cloud, bastion)
+    assert set(cloud.hooks.calls) == {
+        "DescribeInstances",
+        "TerminateInstances",
+        "DescribeSecurityGroups",
+        "DeleteSecurityGroup",
+    }
+
+
+def test_a_group_in_use_is_deleted_later(cloud: AWSCloud) -> None:
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    (group,) = cloud.groups(bastion.reference.uid)
+    pair = [{"IpProtocol": "tcp", "FromPort": 1, "ToPort": 1, "UserIdGroupPairs": [{"GroupId": group["GroupId"]}]}]
+    other = cloud.plain.create_security_group(GroupName="other", Description="refers", VpcId=cloud.vpc)["GroupId"]
+    cloud.plain.authorize_security_group_ingress(GroupId=other, IpPermissions=pair)
+    answers = []
+    for _ in range(3):
+        answers.append(cloud.open().delete(bastion.reference, Deadline.after(60)))
+        cloud.settle()
+    answer = answers[-1]
+    assert isinstance(answer, Pending)
+    assert "DependencyViolation" in answer.reason
+    cloud.plain.revoke_security_group_ingress(GroupId=other, IpPermissions=pair)
+    assert cloud.open().delete(bastion.reference, Deadline.after(60)) == Gone()
+
+
+def test_another_authority_replaces_the_instance(cloud: AWSCloud) -> None:
+    """It cannot be told while it runs. Its host key stays."""
+    bastion = make_bastion(cloud)
+    first = bring_up(cloud, bastion)
+    (before,) = cloud.instances(bastion.reference.uid)
+    changed = replace(bastion, user_authorities=(public_key_of(private_key("ed25519", 5)),))
+    second = bring_up(cloud, changed)
+    (after,) = cloud.instances(bastion.reference.uid)
+    assert after["InstanceId"] != before["InstanceId"]
+    assert second.host_keys == first.host_keys
+    assert cloud.file(bastion.reference.uid, "authorized_keys").count("ssh-ed25519") == 1
+
+
+def test_an_instance_that_keeps_ending_is_given_up(cloud: AWSCloud) -> None:
+    bastion = make_bastion(cloud)
+    for _ in range(3):
+        bring_up(cloud, bastion)
+        cloud.lose(bastion.reference.uid, "instance")
+    answer = ensure(cloud, bastion)
+    assert isinstance(answer, Broken)
+    assert answer.final
+
+
+def test_a_missing_permission_is_said(cloud: AWSCloud) -> None:
+    cloud.inject(Fault.NOT_PERMITTED, 1)
+    answer = ensure(cloud, make_bastion(cloud))
+    assert isinstance(answer, Broken)
+    assert "UnauthorizedOperation" in answer.reason
+
+
+def test_groups_that_somebody_changed_are_restored(cloud: AWSCloud) -> None:
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    (instance,) = cloud.instances(bastion.reference.uid)
+    wide = cloud.plain.create_security_group(GroupName="wide", Description="wide", VpcId=cloud.vpc)["GroupId"]
+    cloud.plain.modify_instance_attribute(InstanceId=instance["InstanceId"], Groups=[wide])
+    bring_up(cloud, bastion)
+    (instance,) = cloud.instances(bastion.reference.uid)
+    assert wide not in {one["GroupId"] for one in instance["SecurityGroups"]}
+
+
+def test_more_addresses_than_rules(cloud: AWSCloud) -> None:
+    many = tuple(ip_address(f"10.0.1.{number}") for number in range(1, 62))
+    targets = tuple(Target(many[start : start + 16]) for start in range(0, len(many), 16))
+    answer = ensure(cloud, replace(make_bastion(cloud), targets=targets))
+    assert isinstance(answer, Broken)
+    assert answer.final
+
+
+def test_user_data_is_the_same_each_time_and_holds_no_text_of_others(cloud: AWSCloud) -> None:
+    """Test 45: a key's comment with `"; touch /x` has no way into it; the parsed key is written again."""
+    bastion = make_bastion(cloud)
+    assert render(bastion, 60) == render(bastion, 60)
+    later = replace(bastion, not_after=bastion.not_after + timedelta(hours=1))
+    assert digest(later) == digest(bastion)
+    bring_up(cloud, bastion)
+    data = cloud.user_data(bastion.reference.uid)
+    assert all(isinstance(word, str) for command in data["runcmd"] for word in command)
+    assert all(isinstance(command, list) for command in data["runcmd"])
+    (line,) = cloud.file(bastion.reference.uid, "authorized_keys").splitlines()
+    options, kind, _ = line.split(" ")
+    assert kind == "ssh-ed25519"
+    assert options.startswith(f'cert-authority,principals="{bastion.principal}",restrict,port-forwarding,permitopen="')
+
+
+def test_systemd_takes_the_timer(cloud: AWSCloud, tmp_path: Path) -> None:
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    for name in ("node-access-end.timer", "node-access-end.service"):
+        (tmp_path / name).write_text(cloud.file(bastion.reference.uid, name))
+    unit = tmp_path / "node-access-end.timer"
+    ran = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("operator", "policy"),
+    [
+        ({}, {"network": "b"}),
+        ({}, {"roleARN": "arn:aws:iam::111122223333:role/admin"}),
+        ({"imageID": "ami; touch /x"}, {}),
+        ({"networks": {}}, {}),
+        ({"network": "b"}, {}),
+        ({"ipv6": "yes"}, {}),
+        ({"networks": {"a": {"subnetID": "subnet-00000000"}}}, {}),
+    ],
+)
+def test_settings_are_strict(operator: dict[str, Any], policy: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSettings):
+        provider.settings(SettingsDocuments({**SETTINGS, **operator}, policy))
+
+
+def test_a_policy_chooses_among_the_operators_networks() -> None:
+    networks = {
+        "a": {"subnetID": "subnet-0000000a", "standingSecurityGroupID": "sg-0000000a"},
+        "b": {"subnetID": "subnet-0000000b", "standingSecurityGroupID": "sg-0000000b"},
+    }
+    documents = SettingsDocuments({**SETTINGS, "networks": networks}, {"network": "b"})
+    assert provider.settings(documents).network.subnet == "subnet-0000000b"

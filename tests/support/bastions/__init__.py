@@ -1,0 +1,1 @@
+"""Fakes of the clouds of bastion providers, for the suite of their contract."""
