@@ -64,7 +64,16 @@ def test_contracts_hold() -> None:
         ("    select\n    socket\n    ssl\n    time\n", "    select\n    httptools\n"),
         ("    attestors.verdict\n    httptools\n", "    attestors.wire\n    httptools\n"),
         ("    registry\n    machine | node_files", "    machine | node_files\n    registry"),
-        ("    os\n    pathlib\n    select\n", "    base64\n    os\n    pathlib\n    select\n"),
+        (
+            "    node_access.values\nforbidden_modules =\n    os\n",
+            "    node_access.values\nforbidden_modules =\n    base64\n    os\n",
+        ),
+        ("    attestors.wire.ssh_host_keys\n    attestors.wire.statement\n", "    attestors.wire.ssh\n"),
+        ("    access\n    heartbeat | creating\n", "    heartbeat | creating\n    access\n"),
+        (
+            "    node_access.client.words\nforbidden_modules =\n    os\n",
+            "    node_access.client.words\nforbidden_modules =\n    ipaddress\n    os\n",
+        ),
     ],
     ids=[
         "ground floor",
@@ -84,6 +93,9 @@ def test_contracts_hold() -> None:
         "sessions need the wire format",
         "the machine over the registry",
         "what rules of sessions use",
+        "the client needs OpenSSH's formats",
+        "the heartbeat over the command",
+        "what parsers of the client use",
     ],
 )
 def test_a_violation_is_found(tmp_path: Path, layers: str, reversed_layers: str) -> None:
