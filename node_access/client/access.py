@@ -183,7 +183,7 @@ class Client:
             held.place.give_certificates(access, now.timestamp())
         ends = f", the grant for {duration_text(grant.status.expiration[0] - now)}" if grant.status.expiration else ""
         left = duration_text(datetime.fromtimestamp(access.valid_before, UTC) - now)
-        say(f"ready: certificates for {left}{ends}, longer with heartbeats")
+        say(f"ready: certificates for {left}{ends}, and longer with heartbeats")
         return access
 
     def revoke(self, folder: GrantFolder, record: FolderRecord, why: str) -> None:
@@ -212,7 +212,7 @@ class Client:
         words = [*own_command(), "agent", "--folder", str(self.folders.path), KEY_FROM_STANDARD_INPUT]
         try:
             with held.folder.agent_log.open("ab") as log:
-                detach([*words, "--", held.record.key.uid], content, log)
+                detach([*words, held.record.key.uid], content, log)
         except OSError as error:
             raise ClientFailed(f"the heartbeat cannot be started: {error.strerror}") from error
 

@@ -25,8 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given, words = command_words(sys.argv[1:] if arguments is None else arguments)
     options = parser(_name()).parse_args(given)
+    options.words = words
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -40,6 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         return _FAILED
+
+
+def command_words(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Options, and what follows the first ``--`` of ``ssh``: the node's command, which may have options of its own."""
+    given = list(arguments)
+    if given[:1] == ["ssh"] and "--" in given:
+        at = given.index("--")
+        return given[:at], given[at + 1 :]
+    return given, []
 
 
 def _name() -> str:
@@ -70,7 +80,6 @@ def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "ssh", help="log in to a node", usage="%(prog)s [OPTIONS] NODE[.CLUSTER] [-- COMMAND ...]"
     )
     ssh.add_argument("node", metavar="NODE[.CLUSTER]")
-    ssh.add_argument("words", nargs="*", metavar="COMMAND", help="runs on the node")
     ssh.add_argument("-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="for ssh")
     ssh.set_defaults(command=sessions.ssh)
     copy = commands.add_parser("scp", help="copy files from or to a node")

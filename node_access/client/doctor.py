@@ -15,7 +15,6 @@ from node_access.client.access import Client, new_name, node_target
 from node_access.client.arguments import client_of
 from node_access.client.errors import ClientFailed
 from node_access.client.file_commands import USER_CONFIG
-from node_access.client.grants import GRANTS, GROUP
 from node_access.client.include import is_installed
 from node_access.client.keys import fresh_key
 from node_access.client.manifests import GrantRequest, grant_manifest
@@ -140,16 +139,10 @@ def _identity(client: Client) -> Iterator[Finding]:
 
 
 def _rights(client: Client, login: str) -> Iterator[Finding]:
-    for verb, resource in (
-        ("create", GRANTS),
-        ("get", GRANTS),
-        ("patch", GRANTS),
-        ("delete", GRANTS),
-        ("use", f"logins.{GROUP}/{login}"),
-    ):
-        answer = client.kubectl.may_i(verb, resource)
-        what = f"{verb} {resource}"
-        yield Passed(what) if answer.startswith("yes") else Failed(f"{what}: {answer}")
+    wanted = [(verb, "accessgrants", "") for verb in ("create", "get", "list", "patch", "delete")]
+    for verb, resource, name in (*wanted, ("use", "logins", login)):
+        what = f"{verb} {resource}{f'/{name}' if name else ''}"
+        yield Passed(what) if client.kubectl.may_i(verb, resource, name) else Failed(f"{what}: you have no such right")
 
 
 def _config(client: Client) -> Iterator[Finding]:

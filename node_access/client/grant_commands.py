@@ -110,7 +110,7 @@ def approve(options: argparse.Namespace) -> int:
             raise ClientFailed("nobody is at the terminal to compare this: give --yes")
         if not confirm(f"{decision} this?"):
             return 1
-    name = f"{grant.key.name[:200]}-{secrets.token_hex(4)}"
+    name = f"{grant.key.name[:50]}-{secrets.token_hex(4)}"
     manifest = approval_manifest(grant.key, name, spec_of(document), decision=decision)
     create_as_self(client.kubectl, manifest, options.user)
     say(f"{'denied' if options.deny else 'approved'}: {grant.key.name} of {grant.creator}")

@@ -294,7 +294,8 @@ def _target(spec: Mapping[str, Any]) -> Target:
     container = _mapping(spec, "container")
     if not container:
         raise InvalidGrant("spec.target names nothing")
-    return ContainerTarget(_text(container, "namespace"), _text(container, "pod") or _text(container, "workload"))
+    of = container if "pod" in container else _mapping(container, "workload")
+    return ContainerTarget(_text(container, "namespace"), _text(container, "pod") or _text(of, "name"))
 
 
 def _status(status: Mapping[str, Any]) -> GrantStatus:

@@ -118,13 +118,22 @@ class Kubectl:
             raise ManagementFailed("kubectl auth whoami printed a user of another form")
         return Person(username, uid, tuple(groups))
 
-    def may_i(self, verb: str, resource: str) -> str:
-        """What ``kubectl auth can-i`` answers: ``yes`` or ``no``, perhaps with a reason."""
-        found = self._run(["auth", "can-i", verb, resource], maximum=4096, accepted=(0, 1))
-        answer = found.output.decode("utf-8", "replace").strip()
-        if not answer.startswith(("yes", "no")):
-            raise self._failed(found)
-        return answer
+    def may_i(self, verb: str, resource: str, name: str = "") -> bool:
+        """Whether the API server would allow it in the namespace.
+
+        ``kubectl auth can-i`` looks for the resource, and asks for another one if the API server does not serve it, as
+        it does not serve ``logins``.
+        """
+        wanted = {"group": GROUP, "resource": resource, "verb": verb, "name": name, "namespace": self._namespace()}
+        review = self.create(
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": {field: value for field, value in wanted.items() if value}},
+            }
+        )
+        status = review.get("status")
+        return isinstance(status, dict) and status.get("allowed") is True
 
     def get_policy_conditions(self, cluster: str) -> JsonObject:
         """The NodeAttestationPolicy of a Cluster, which has its name."""
@@ -135,6 +144,13 @@ class Kubectl:
     def version(self) -> JsonObject:
         """kubectl's own version."""
         return self._object(["version", "--client", "-o", "json"])
+
+    def _namespace(self) -> str:
+        """The one that is meant where none is given."""
+        if self.settings.namespace:
+            return self.settings.namespace
+        found = self._run(["config", "view", "--minify", "-o", "jsonpath={..namespace}"], maximum=4096)
+        return found.output.decode("utf-8", "replace").strip() or "default"
 
     def _object(
         self, words: Sequence[str], *, standard_input: bytes = b"", maximum: int = MAXIMUM_OBJECT_BYTES
