@@ -99,7 +99,10 @@ sbom: $(STAMP) $(TPM_STAMP) ## Write the SBOM of the runtime dependencies (Cyclo
 	$(BIN)/python -m tests.supply_chain.bill_of_materials build/sbom.cdx.json
 
 generate: $(STAMP) ## Regenerate generated files
-	cp signer/crds/*.yaml deploy/crds/
+	cp signer/crds/attestation.*.yaml deploy/crds/
+	mkdir -p deploy/crds-access deploy/crds-access-cel
+	cp signer/crds/access.*.yaml deploy/crds-access/
+	$(BIN)/python -m signer.crds.access_expressions deploy/crds-access-cel
 	$(BIN)/python -m signer.crds.expressions > deploy/crds-cel/attestation.cluster.x-k8s.io_nodeattestationpolicies.yaml
 	$(BIN)/python -m tests.deploy
 	$(BIN)/python -m tests.documents

@@ -32,7 +32,7 @@ from signer.controller.auto_approval.preflight import PreflightFailed
 from signer.controller.cluster_api_change import ClusterAPIChanged
 from signer.controller.named_cluster import NoSuchCluster
 from signer.controller.replicas.leadership import LeadershipLost
-from signer.crds import custom_resource_definitions
+from signer.crds import access_definitions, custom_resource_definitions
 from signer.kube.errors import ApiError
 from signer.kube.management import ManagementConfigurationRefused
 from signer.model.program_version import program_version
@@ -101,10 +101,14 @@ def _parser() -> argparse.ArgumentParser:
     add_node_access(commands)
     add_offline_commands(commands)
     crds = commands.add_parser("crds", help="print the CustomResourceDefinitions for kubectl apply -f -")
+    crds.add_argument(
+        "--access", action="store_true", help="also those of access, which only a controller with --access needs"
+    )
     crds.set_defaults(command=_crds)
     return parser
 
 
-def _crds(_: argparse.Namespace) -> int:
-    print_text("---\n".join(custom_resource_definitions()))
+def _crds(options: argparse.Namespace) -> int:
+    definitions = custom_resource_definitions()
+    print_text("---\n".join((*definitions, *access_definitions()) if options.access else definitions))
     return 0

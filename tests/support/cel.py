@@ -16,8 +16,9 @@ from tests.support.binaries import MissingPart
 
 try:
     from cel_expr_python import cel
+    from cel_expr_python.ext import ext_strings
 except ImportError:  # pragma: no cover
-    cel = None
+    cel = ext_strings = None
 
 _TYPE_NAMES: Final = "kubernetes.authorization."
 # apiserver pkg/cel/library/authz.go: receiver, function, its arguments (0 or 1), result.
@@ -108,14 +109,33 @@ class RuleEvaluator:
 
     def __init__(self) -> None:
         _check_installed()
-        self._environment = cel.NewEnv(variables={"self": cel.Type.DYN})
+        self._environment = cel.NewEnv(
+            variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN}, extensions=[ext_strings.ExtStrings()]
+        )
 
-    def holds(self, rule: str, value: object) -> bool:
-        """Whether the rule holds for ``self``. Raises ``ExpressionFailed``."""
+    def holds(self, rule: str, value: object, old: object = None) -> bool:
+        """Whether the rule holds for ``self``, and ``oldSelf`` before. Raises ``ExpressionFailed``."""
         try:
-            return _truth(rule, self._environment.compile(rule).eval(data={"self": value}))
+            return _truth(rule, self._environment.compile(rule).eval(data={"self": value, "oldSelf": old}))
         except RuntimeError as error:
             raise ExpressionFailed(f"{rule}: {error}") from None
+
+
+class MapEvaluator:
+    """Evaluates an expression of a mutating policy whose constructors were replaced by maps. Raises ``MissingPart``."""
+
+    def __init__(self) -> None:
+        _check_installed()
+        names = ("object", "request", "variables")
+        self._environment = cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN))
+
+    def value(self, expression: str, request: Mapping[str, Any], variables: Mapping[str, Any]) -> Any:
+        """Its value for the request of an ``AdmissionReview``. Raises ``ExpressionFailed``."""
+        data = {"object": request["object"], "request": request, "variables": dict(variables)}
+        try:
+            return _plain(expression, self._environment.compile(expression).eval(data=data))
+        except RuntimeError as error:
+            raise ExpressionFailed(f"{expression}: {error}") from None
 
 
 def _check_installed() -> None:

@@ -12,6 +12,8 @@ import json
 import ssl
 import tempfile
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +46,12 @@ class _Recorder(http.server.BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def main() -> None:
-    """Write one file for each case."""
-    with (
-        ControlPlane() as control_plane,
-        RawClient(control_plane.connection()) as admin,
-        tempfile.TemporaryDirectory() as folder,
-    ):
-        prepare(control_plane, admin)
+@contextmanager
+def recording(
+    control_plane: ControlPlane, admin: RawClient, group: str, resources: Sequence[str]
+) -> Iterator[dict[str, dict[str, Any]]]:
+    """A webhook for creations and updates; the reviews so far, by the objects' names."""
+    with tempfile.TemporaryDirectory() as folder:
         certificate, key = control_plane.ca.issue_serving("webhook", ("127.0.0.1",))
         pair = Path(folder) / "pair.pem"
         pair.write_bytes(certificate + key)
@@ -62,30 +62,41 @@ def main() -> None:
         context.load_cert_chain(pair)
         server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        _install(admin, server.server_address[1], control_plane.ca.certificate_pem)
-        probe = NODE_ATTESTATION_POLICIES.object(CASES[0].name, NAMESPACE)
-        change = {"metadata": {"annotations": {"example.org/probe": None}}}
-        wait_until(lambda: admin.patch(probe, change).expect(200) and bool(reviews), "the webhook is asked")
-        reviews.clear()
-        for case in CASES:
-            with RawClient(control_plane.connection(case.user, ())) as client:
-                case.send(client).expect(200, 201)
+        _install(admin, server.server_address[1], control_plane.ca.certificate_pem, group, resources)
+        yield reviews
         server.shutdown()
+
+
+def write_review(path: Path, review: dict[str, Any]) -> None:
+    """Write one review to a file, without what is long and unused."""
+    for each in ("object", "oldObject"):
+        (review["request"][each] or {}).get("metadata", {}).pop("managedFields", None)
+    path.write_text(json.dumps(review, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Write one file for each case."""
+    resource = NODE_ATTESTATION_POLICIES
+    with ControlPlane() as control_plane, RawClient(control_plane.connection()) as admin:
+        prepare(control_plane, admin)
+        with recording(control_plane, admin, resource.group, [resource.plural]) as reviews:
+            probe = resource.object(CASES[0].name, NAMESPACE)
+            change = {"metadata": {"annotations": {"example.org/probe": None}}}
+            wait_until(lambda: admin.patch(probe, change).expect(200) and bool(reviews), "the webhook is asked")
+            reviews.clear()
+            for case in CASES:
+                with RawClient(control_plane.connection(case.user, ())) as client:
+                    case.send(client).expect(200, 201)
     REVIEWS.mkdir(parents=True, exist_ok=True)
     for case in CASES:
-        for each in ("object", "oldObject"):
-            (reviews[case.name]["request"][each] or {}).get("metadata", {}).pop(
-                "managedFields", None
-            )  # long and unused
-        text = json.dumps(reviews[case.name], indent=1, sort_keys=True, ensure_ascii=False)
-        (REVIEWS / f"{case.name}.json").write_text(text + "\n", encoding="utf-8")
+        write_review(REVIEWS / f"{case.name}.json", reviews[case.name])
 
 
-def _install(admin: RawClient, port: int, authority: bytes) -> None:
+def _install(admin: RawClient, port: int, authority: bytes, group: str, resources: Sequence[str]) -> None:
     rule = {
-        "apiGroups": [NODE_ATTESTATION_POLICIES.group],
+        "apiGroups": [group],
         "apiVersions": ["*"],
-        "resources": [NODE_ATTESTATION_POLICIES.plural],
+        "resources": list(resources),
         "operations": ["CREATE", "UPDATE"],
     }
     webhook = {

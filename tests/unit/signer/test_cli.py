@@ -35,7 +35,7 @@ from signer.cli import (
 from signer.cli.leader_election import leader_election
 from signer.configuration import LeaderElection, NoLeaderElection, Sharding
 from signer.controller import cluster_api_change
-from signer.crds import CRD_FILES
+from signer.crds import ACCESS_CRD_FILES, CRD_FILES
 from signer.kube.connection import ClusterConnection
 from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI
@@ -44,6 +44,7 @@ from tests.support.no_reader import run_without_reader
 from tests.support.processes import wait_until
 
 DEPLOYED = Path(__file__).parents[3] / "deploy" / "crds"
+DEPLOYED_ACCESS = Path(__file__).parents[3] / "deploy" / "crds-access"
 REDUCED = Path(__file__).parents[3] / "signer" / "testing" / "crds"
 """Cluster API's definitions."""
 REQUESTS = Path(__file__).parents[3] / "fixtures" / "requests"
@@ -74,6 +75,14 @@ def test_crds_prints_the_files_of_deploy(capsys: pytest.CaptureFixture[str]) -> 
     assert printed == [yaml.safe_load((DEPLOYED / name).read_text()) for name in CRD_FILES]
     assert {one["kind"] for one in printed} == {"CustomResourceDefinition"}
     assert sorted(path.name for path in DEPLOYED.iterdir()) == sorted(CRD_FILES)
+
+
+def test_crds_prints_those_of_access_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("crds", "--access") == 0
+    printed = list(yaml.safe_load_all(capsys.readouterr().out))
+    deployed = [*(DEPLOYED / name for name in CRD_FILES), *(DEPLOYED_ACCESS / name for name in ACCESS_CRD_FILES)]
+    assert printed == [yaml.safe_load(path.read_text()) for path in deployed]
+    assert sorted(path.name for path in DEPLOYED_ACCESS.iterdir()) == sorted(ACCESS_CRD_FILES)
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from signer.crds import custom_resource_definitions
+from signer.crds import access_definitions, custom_resource_definitions
 
-DEFINITIONS = [yaml.safe_load(text) for text in custom_resource_definitions()]
+DEFINITIONS = [yaml.safe_load(text) for text in (*custom_resource_definitions(), *access_definitions())]
 
 
 def undescribed(schema: dict[str, Any], path: str) -> Iterator[str]:

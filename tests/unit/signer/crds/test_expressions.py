@@ -18,6 +18,7 @@ from signer.crds.expressions import (
     policy_definition_text,
     policy_definition_with_rules,
 )
+from signer.model.access_policy import MAXIMUM_CERTIFICATE, MAXIMUM_LIFETIME, MINIMUM_CERTIFICATE, MINIMUM_LIFETIME
 from signer.model.durations import parse_duration
 from signer.model.policy import MAXIMUM_CERTIFICATE_DURATION, MINIMUM_CERTIFICATE_DURATION
 from signer.model.ssh_access import MAXIMUM_ROTATION_PERIOD, MINIMUM_ROTATION_PERIOD
@@ -87,10 +88,12 @@ def test_the_range_of_durations_is_the_controllers_own() -> None:
     bounds = (MINIMUM_CERTIFICATE_DURATION, MAXIMUM_CERTIFICATE_DURATION)
     found = {tuple(map(parse_duration, bound)) for bound in ranges}
     period = (MINIMUM_ROTATION_PERIOD, MAXIMUM_ROTATION_PERIOD)
-    assert found == {bounds, (timedelta(), *bounds), period}, "deletingDuration may be zero"
+    grants = {(MINIMUM_LIFETIME, MAXIMUM_LIFETIME), (MINIMUM_CERTIFICATE, MAXIMUM_CERTIFICATE)}
+    assert found == {bounds, (timedelta(), *bounds), period, *grants}, "deletingDuration may be zero"
     durations = {rule.path for rule in POLICY_RULES if "duration(" in rule.rule}
     certificates = {("certificates", name) for name in spec_schema()["properties"]["certificates"]["properties"]}
-    assert durations == {*certificates, ("ssh", "hostCertificateDuration"), ("ssh", "rotationPeriod")}
+    access = {("ssh", "access", name) for name in ("maxLifetime", "timeToLive", "certificateDuration")}
+    assert durations == {*certificates, *access, ("ssh", "hostCertificateDuration"), ("ssh", "rotationPeriod")}
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +124,10 @@ TPM, INSECURE = {"name": "tpm"}, {"name": "insecure"}
         ({"ssh": {}}, ()),
         ({"ssh": {"hostCertificateDuration": "1h", "rotationPeriod": "24h"}}, ()),
         ({"ssh": {"hostCertificateDuration": "8784h", "rotationPeriod": "87840h"}}, ()),
+        ({"ssh": {"access": {"maxLifetime": "168h", "timeToLive": "1m", "certificateDuration": "1h"}}}, ()),
+        ({"ssh": {"access": {"maxLifetime": "169h"}}}, ("maxLifetime",)),
+        ({"ssh": {"access": {"timeToLive": "59s"}}}, ("timeToLive",)),
+        ({"ssh": {"access": {"certificateDuration": "61m"}}}, ("certificateDuration",)),
         ({"ssh": {"hostCertificateDuration": "59m"}}, ("hostCertificateDuration",)),
         ({"ssh": {"hostCertificateDuration": "8785h"}}, ("hostCertificateDuration",)),
         ({"ssh": {"rotationPeriod": "23h"}}, ("rotationPeriod",)),
