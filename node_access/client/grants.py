@@ -32,6 +32,7 @@ MAXIMUM_TARGETS: Final = 1024
 _MAXIMUM_TEXT: Final = 4096
 _MAXIMUM_ITEMS: Final = 64
 _PORTS: Final = range(1, 65536)
+_DEFAULT_LOGINS: Final = ("root",)
 _UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 _PATTERN: Final = re.compile(r"[A-Za-z0-9.*?,:\[\]_-]{1,512}", re.ASCII)
 _WORD: Final = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
@@ -225,7 +226,7 @@ def parse_grant(document: Mapping[str, Any]) -> Grant:
         key=_key(metadata),
         cluster=_parsed("spec.clusterRef.name", _text(_mapping(spec, "clusterRef"), "name"), _cluster_name),
         target=_target(_mapping(spec, "target")),
-        logins=tuple(_parsed("spec.logins", one, login_name) for one in _texts(spec, "logins")),
+        logins=_logins(spec),
         public_key=_parsed("spec.sshPublicKey", _text(spec, "sshPublicKey", 16384), parse_key_line),
         created=_parsed("metadata.creationTimestamp", _text(metadata, "creationTimestamp"), time),
         creator=_text(_mapping(spec, "createdBy"), "username"),
@@ -296,6 +297,12 @@ def _target(spec: Mapping[str, Any]) -> Target:
         raise InvalidGrant("spec.target names nothing")
     of = container if "pod" in container else _mapping(container, "workload")
     return ContainerTarget(_text(container, "namespace"), _text(container, "pod") or _text(of, "name"))
+
+
+def _logins(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Root is meant where none is named, but for a container."""
+    missing = () if "container" in _mapping(spec, "target") else _DEFAULT_LOGINS
+    return tuple(_parsed("spec.logins", one, login_name) for one in _texts(spec, "logins")) or missing
 
 
 def _status(status: Mapping[str, Any]) -> GrantStatus:

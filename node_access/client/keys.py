@@ -22,6 +22,7 @@ from node_access.client.errors import WrongUse
 from node_access.client.ssh_agent import public_key_of
 
 MAXIMUM_PRIVATE_BYTES: Final = 16 * 1024
+_NO_KEY: Final = "not an Ed25519 private key of this program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ def read_fresh_key(content: bytes) -> FreshKey:
     """
     try:
         key = load_ssh_private_key(content, None)
-    except UnsupportedAlgorithm as error:
-        raise ValueError("no Ed25519 key") from error
+    except (UnsupportedAlgorithm, ValueError, TypeError) as error:
+        raise ValueError(_NO_KEY) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ValueError("no Ed25519 key")
+        raise ValueError(_NO_KEY)
     return FreshKey(key)

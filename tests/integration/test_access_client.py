@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,8 @@ import pytest
 
 from attestors.wire.ssh.certificate import Certificate, CertificateKind, SignedCertificate
 from attestors.wire.ssh.key_line import key_line
-from attestors.wire.ssh.options import Extension
-from attestors.wire.ssh.principals import HostName, LoginOnNode
-from attestors.wire.ssh.signatures import public_key_of, sign
+from attestors.wire.ssh.principals import HostName
+from attestors.wire.ssh.signatures import Signature, public_key_of, sign
 from signer.kube.resources import ACCESS_APPROVALS, ACCESS_GRANTS
 from signer.model.access import parse_access_approval, parse_access_grant
 from signer.testing.api import EmbeddedAPI
@@ -28,11 +29,12 @@ from tests.support.grant_controller import (
     NAMESPACE,
     USER_AUTHORITY,
     GrantController,
-    issue,
 )
-from tests.support.openssh import private_key
+from tests.support.openssh import private_key, public_keys
 from tests.support.processes import free_port, wait_until
+from tests.support.software_token import SoftwareToken
 from tests.support.ssh_server import HOST, NODE, SSHServer
+from tests.unit.attestors.wire.ssh.test_signatures import touched
 
 pytestmark = pytest.mark.slow
 
@@ -171,6 +173,46 @@ def test_an_existing_key_is_used_where_it_is(alice: Person, at_node: GrantContro
     (alice.home / "id.pub").unlink()
 
 
+def test_a_fido_key_is_used_with_a_touch_for_each_login(alice: Person, at_node: GrantController) -> None:
+    key = public_keys()["sk-ed25519"]
+    (alice.home / "sk.pub").write_text(f"{key_line(key)}\n")
+    touches = []
+
+    def touch(data: bytes) -> Signature:
+        touches.append(data)
+        return touched("sk-ed25519", data)[1]
+
+    with SoftwareToken(alice.home / "token", key.blob, touch) as token:
+        words = ("ssh", WHERE, *DIRECT, "--identity", "sk.pub", "--no-keepalive", "--", "echo", "in")
+        ran = alice.run(*words, environment={"SSH_AUTH_SOCK": str(token.socket)})
+    assert (ran.returncode, ran.stdout) == (0, "in\n"), ran.stderr
+    assert len(touches) == 1
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "option as address": lambda status: status["targets"][0].update(addresses=["-oProxyCommand=touch owned"]),
+    "line in address": lambda status: status["targets"][0].update(addresses=["127.0.0.1\nProxyCommand touch owned"]),
+    "option as node": lambda status: status["targets"][0].update(node="-oProxyCommand=touch owned"),
+    "command in ingress": lambda status: status.update(ingress={"hostname": "`touch owned`", "port": 22}),
+    "option in known hosts": lambda status: status.update(knownHosts=["@cert-authority *\tx ssh-ed25519 AAAA"]),
+    "escape in a certificate": lambda status: status["certificates"][0].update(certificate="\x1b[2J\x1b]0;owned\x07"),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_status_reaches_neither_ssh_nor_the_terminal(
+    alice: Person, at_node: GrantController, change: Callable[[dict[str, Any]], object]
+) -> None:
+    at_node.behaviour.change = change  # type: ignore[assignment]
+    ran = alice.run("ssh", WHERE, *DIRECT, "--no-keepalive", "--timeout", "5", "--", "true")
+    assert ran.returncode == 255
+    assert "error: status." in ran.stderr
+    assert "\x1b" not in ran.stdout + ran.stderr
+    assert not list(alice.home.glob("**/owned"))
+    (folder,) = alice.folders()
+    assert not (folder / "config").exists()
+
+
 def test_the_sshs_own_failure_is_255(alice: Person, at_node: GrantController) -> None:
     at_node.behaviour.port = free_port()
     ran = alice.run("ssh", WHERE, *DIRECT, "--no-keepalive", "--", "true")
@@ -207,14 +249,14 @@ def test_scp_copies_both_ways(alice: Person, at_node: GrantController, server: S
 
 def test_forward_reaches_what_the_node_reaches(alice: Person, at_node: GrantController, server: SSHServer) -> None:
     port = free_port()
-    forwarding = alice.start("forward", WHERE, f"{HOST}:{port}:{HOST}:{server.port}", *DIRECT, "--no-keepalive")
-    scanned = ["ssh-keyscan", "-T", "2", "-p", str(port), HOST]
-    wait_until(lambda: "ssh-ed25519" in alice.other(scanned).stdout, "the forwarded port")
-    assert the_grant(at_node)["spec"]["permissions"]["portForwarding"] is True
-    forwarding.send_signal(signal.SIGINT)  # as a terminal does, to both
-    for child in Path(f"/proc/{forwarding.pid}/task/{forwarding.pid}/children").read_text().split():
-        Path(f"/proc/{child}").exists() and __import__("os").kill(int(child), signal.SIGINT)
-    _, errors = forwarding.communicate(timeout=30)
+    with alice.started(
+        "forward", WHERE, f"{HOST}:{port}:{HOST}:{server.port}", *DIRECT, "--no-keepalive"
+    ) as forwarding:
+        scanned = ["ssh-keyscan", "-T", "2", "-p", str(port), HOST]
+        wait_until(lambda: "ssh-ed25519" in alice.other(scanned).stdout, "the forwarded port")
+        assert the_grant(at_node)["spec"]["permissions"]["portForwarding"] is True
+        os.killpg(forwarding.pid, signal.SIGINT)  # as a terminal does, to ssh as well
+        _, errors = forwarding.communicate(timeout=30)
     assert forwarding.returncode in (255, 130), errors
     assert at_node.grants() == []
 
@@ -248,14 +290,12 @@ def test_it_goes_through_a_bastion_with_a_certificate_of_its_own(
 
 
 def test_sessions_share_a_grant_and_the_last_one_revokes_it(alice: Person, at_node: GrantController) -> None:
-    first = alice.start("ssh", WHERE, *DIRECT, "--no-keepalive", "--", "cat")
-    wait_until(lambda: bool(at_node.grants()), "the grant")
-    (folder,) = alice.folders()
-    wait_until((folder / "config").exists, "the configuration")
-    second = alice.run("ssh", NODE, "--cluster", "production", *DIRECT, "--no-keepalive", "--", "true")
-    assert second.returncode == 0, second.stderr
-    assert len(at_node.grants()) == 1
-    assert first.communicate("still here", timeout=30)[0] == "still here"
+    with alice.started("ssh", WHERE, *DIRECT, "--no-keepalive", "--", "cat") as first:
+        wait_until(lambda: any((one / "config").exists() for one in alice.folders()), "the configuration")
+        second = alice.run("ssh", NODE, "--cluster", "production", *DIRECT, "--no-keepalive", "--", "true")
+        assert second.returncode == 0, second.stderr
+        assert len(at_node.grants()) == 1
+        assert first.communicate("still here", timeout=30)[0] == "still here"
     assert at_node.grants() == []
 
 
@@ -270,7 +310,7 @@ def heartbeat_process(folder: Path) -> int:
 def test_the_heartbeat_renews_prolongs_and_ends_by_itself(
     alice: Person, at_node: GrantController, server: SSHServer
 ) -> None:
-    at_node.behaviour.time_to_live = 8.0
+    at_node.behaviour.time_to_live = 4.0
     made = alice.run("grant", "create", WHERE, *DIRECT)
     assert made.returncode == 0, made.stderr
     (folder,) = alice.folders()
@@ -292,7 +332,7 @@ def test_the_heartbeat_renews_prolongs_and_ends_by_itself(
 
 @pytest.mark.parametrize("end", ["denied", "expired", "refused"])
 def test_the_heartbeat_ends_and_says_why(alice: Person, at_node: GrantController, api: EmbeddedAPI, end: str) -> None:
-    at_node.behaviour.time_to_live = 6.0
+    at_node.behaviour.time_to_live = 4.0
     assert alice.run("grant", "create", WHERE, *DIRECT, "--name", f"of-{end}").returncode == 0
     (folder,) = alice.folders()
     process = heartbeat_process(folder)
@@ -327,14 +367,19 @@ def test_a_stock_ssh_works_through_the_one_line(alice: Person, at_node: GrantCon
     assert text.count("Include ") == 1
     assert text.index("Include ") < text.index("Host *")
     # OpenSSH reads the home of the account, not $HOME.
-    stock = ["ssh", "-F", ssh_config, "-o", "BatchMode=yes"]
+    stock = ["ssh", "-F", str(ssh_config), "-o", "BatchMode=yes"]
     assert alice.other([*stock, WHERE, "echo stock"]).stdout == "stock\n"
     effective = alice.other([*stock, "-G", WHERE]).stdout
     assert "stricthostkeychecking true\n" in effective
     assert "forwardagent no\n" in effective
     (folder,) = alice.folders()
-    copied = alice.other(["rsync", "--version"])
-    assert copied.returncode in (0, 127) or folder
+    assert str(folder) in effective
+    (alice.home / "given").write_text("by rsync")
+    target = alice.home / "synced"
+    shell = ["rsync", "-e", f"ssh -F {ssh_config}", "given", f"{WHERE}:{target}"]
+    if shutil.which("rsync") is not None:
+        assert alice.other(shell).returncode == 0
+        assert target.read_text() == "by rsync"
 
 
 # Grants

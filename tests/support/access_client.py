@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,9 +119,10 @@ class Person:
             cwd=self.home,
         )
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start it in the background, with pipes."""
-        return subprocess.Popen(
+    @contextlib.contextmanager
+    def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """It runs in the block, with pipes, in a process group of its own, as a terminal has it."""
+        with subprocess.Popen(
             self.command(*words),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -127,7 +130,13 @@ class Person:
             text=True,
             env=self.environment,
             cwd=self.home,
-        )
+            start_new_session=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
 
     def folders(self) -> list[Path]:
         """The folders of its grants."""
