@@ -19,7 +19,15 @@ from node_access.client.addresses import AddressSources, are_within, own_network
 from node_access.client.creating import create_as_self
 from node_access.client.errors import ClientFailed, ManagementFailed, NotFound
 from node_access.client.folders import FolderRecord, GrantFolder, GrantFolders
-from node_access.client.grants import AllNodesTarget, Grant, GrantKey, InvalidGrant, NodesTarget, parse_grant
+from node_access.client.grants import (
+    AllNodesTarget,
+    Grant,
+    GrantKey,
+    InvalidGrant,
+    NodesTarget,
+    has_uid,
+    parse_grant,
+)
 from node_access.client.heartbeat import InAgent, KeyPlace, WithoutAgent, blobs_of, forget, serials
 from node_access.client.keys import ExistingKey, FreshKey, Key, existing_key, fresh_key
 from node_access.client.kubectl import Kubectl
@@ -190,9 +198,10 @@ class Client:
         """End a grant of this machine, on the server and here. The caller holds the folder's lock."""
         folder.end(why)
         self.forget_key(folder)
+        kubectl = self.kubectl.in_namespace(record.key.namespace)
         with contextlib.suppress(NotFound):
-            self.of(record.key)
-            self.kubectl.in_namespace(record.key.namespace).delete_grant(record.key.name)
+            if has_uid(kubectl.get_grant(record.key.name), record.key.uid):  # whatever else it says
+                kubectl.delete_grant(record.key.name)
 
     def forget_key(self, folder: GrantFolder) -> None:
         """Take a fresh key out of the ssh-agent."""

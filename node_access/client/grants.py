@@ -264,6 +264,12 @@ def created_by(document: Mapping[str, Any]) -> str:
     return _text(_mapping(_mapping(document, "spec"), "createdBy"), "username")
 
 
+def has_uid(document: Mapping[str, Any], uid: str) -> bool:
+    """Whether an object has that UID, valid or not."""
+    metadata = document.get("metadata")
+    return isinstance(metadata, Mapping) and metadata.get("uid") == uid
+
+
 def uid_text(text: str) -> str:
     """A UID of an object; it is also the name of a folder.
 

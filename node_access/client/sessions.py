@@ -14,7 +14,7 @@ from typing import Final
 
 from node_access.client.access import Choices, Client, Held
 from node_access.client.arguments import choices_of, client_of
-from node_access.client.errors import ClientFailed, ManagementFailed, WrongUse
+from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.grants import NodesTarget
 from node_access.client.terminal import say
 from node_access.client.touching import program
@@ -108,7 +108,7 @@ def _leave(client: Client, held: Held) -> None:
         elif not held.record.keep and not held.folder.session_nodes():
             try:
                 client.revoke(held.folder, held.record, "its last session ended")
-            except ManagementFailed as error:
+            except ClientFailed as error:
                 say(f"the grant {held.record.key.name} could not be revoked, and ends without heartbeats: {error}")
 
 

@@ -191,10 +191,6 @@ def test_a_fido_key_is_used_with_a_touch_for_each_login(alice: Person, at_node: 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "option as address": lambda status: status["targets"][0].update(addresses=["-oProxyCommand=touch owned"]),
-    "line in address": lambda status: status["targets"][0].update(addresses=["127.0.0.1\nProxyCommand touch owned"]),
-    "option as node": lambda status: status["targets"][0].update(node="-oProxyCommand=touch owned"),
-    "command in ingress": lambda status: status.update(ingress={"hostname": "`touch owned`", "port": 22}),
-    "option in known hosts": lambda status: status.update(knownHosts=["@cert-authority *\tx ssh-ed25519 AAAA"]),
     "escape in a certificate": lambda status: status["certificates"][0].update(certificate="\x1b[2J\x1b]0;owned\x07"),
 }
 
@@ -209,6 +205,7 @@ def test_a_hostile_status_reaches_neither_ssh_nor_the_terminal(
     assert "error: status." in ran.stderr
     assert "\x1b" not in ran.stdout + ran.stderr
     assert not list(alice.home.glob("**/owned"))
+    assert at_node.grants() == []
     (folder,) = alice.folders()
     assert not (folder / "config").exists()
 
@@ -330,27 +327,14 @@ def test_the_heartbeat_renews_prolongs_and_ends_by_itself(
     assert "no identities" in alice.agent_keys()
 
 
-@pytest.mark.parametrize("end", ["denied", "expired", "refused"])
-def test_the_heartbeat_ends_and_says_why(alice: Person, at_node: GrantController, api: EmbeddedAPI, end: str) -> None:
+def test_the_heartbeat_ends_with_the_right(alice: Person, at_node: GrantController) -> None:
     at_node.behaviour.time_to_live = 4.0
-    assert alice.run("grant", "create", WHERE, *DIRECT, "--name", f"of-{end}").returncode == 0
+    assert alice.run("grant", "create", WHERE, *DIRECT).returncode == 0
     (folder,) = alice.folders()
     process = heartbeat_process(folder)
-    try:
-        if end == "denied":
-            at_node.behaviour.holds = {"Authorized": ("RightLost", "alice may not use root")}
-            expected = "its creator has no right to the login any more: alice may not use root"
-        elif end == "expired":
-            at_node.behaviour.is_silent = True
-            expected = "its time is over"
-        else:
-            binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/people"
-            at_node.client.patch(binding, {"subjects": None})
-            expected = "its heartbeat was refused"
-        wait_until(lambda: not is_running(process), "the end of the heartbeat")
-    finally:
-        prepare(api)
-    assert expected in (folder / "ended").read_text() + (folder / "agent.log").read_text()
+    at_node.behaviour.holds = {"Authorized": ("RightLost", "alice may not use root")}
+    wait_until(lambda: not is_running(process), "the end of the heartbeat")
+    assert (folder / "ended").read_text() == "its creator has no right to the login any more: alice may not use root\n"
 
 
 # What stock programs do with the files
