@@ -34,7 +34,6 @@ _MAXIMUM_ITEMS: Final = 64
 _PORTS: Final = range(1, 65536)
 _DEFAULT_LOGINS: Final = ("root",)
 _UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
-_PATTERN: Final = re.compile(r"[A-Za-z0-9.*?,:\[\]_-]{1,512}", re.ASCII)
 _WORD: Final = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
 Parsed = TypeVar("Parsed")
 
@@ -349,9 +348,7 @@ def _known_hosts(lines: tuple[str, ...]) -> KnownHosts:
     authorities: list[HostKey] = []
     plain: list[HostKey] = []
     for line in lines:
-        pattern, _, key = line.removeprefix(f"{CERTIFICATE_AUTHORITY} ").partition(" ")
-        if _PATTERN.fullmatch(pattern) is None:
-            raise InvalidGrant("status.knownHosts has a line of another form")
+        _, _, key = line.removeprefix(f"{CERTIFICATE_AUTHORITY} ").partition(" ")
         found = _parsed("status.knownHosts", key, lambda text: host_key(parse_key_line(text)))
         (authorities if line.startswith(f"{CERTIFICATE_AUTHORITY} ") else plain).append(found)
     return KnownHosts(tuple(authorities), tuple(plain))

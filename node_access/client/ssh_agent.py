@@ -114,12 +114,14 @@ class SSHAgent:
             if self._address.startswith("\\\\"):
                 with open(self._address, "r+b", buffering=0) as pipe:
                     return _exchange(pipe, request)
+            if sys.platform == "win32":
+                raise NoAgent(f"{VARIABLE} names no pipe")
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(_SECONDS)
                 connection.connect(self._address)
                 with connection.makefile("rwb", buffering=0) as stream:
                     return _exchange(stream, request)
-        except (OSError, AttributeError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise NoAgent(f"the ssh-agent does not answer: {error}") from error
 
 

@@ -125,7 +125,7 @@ def test_destinations(text: str, cluster: str, found: str) -> None:
 
 
 def test_a_name_of_two_clusters_is_asked_for() -> None:
-    both = [*KNOWN, Destination(HostName("worker-1"), "other")]
-    for text in ("worker-1", "worker-9"):
+    both = [*KNOWN, Destination(HostName("worker-1"), "other"), Destination(HostName("db.corp"), "other")]
+    for text in ("worker-1", "worker-9", "db.corp"):
         with pytest.raises(WrongUse, match=r"NODE\.CLUSTER"):
             destination(text, "", both)
