@@ -159,6 +159,31 @@ def add_access(parser: argparse.ArgumentParser) -> None:
         help="serve AccessGrants of Clusters whose policy allows them, in the namespaces that the configuration file "
         "names; needs --ssh and a role of its own (default: off)",
     )
+    parser.add_argument(
+        "--access-webhook-address",
+        default="",
+        metavar="HOST:PORT",
+        help="serve the webhook that proves who made an AccessGrant, for Kubernetes before 1.30; needs --access "
+        "(default: off)",
+    )
+    parser.add_argument(
+        "--access-webhook-service",
+        default="node-attestation-access-webhook",
+        metavar="NAME",
+        help="the webhook's Service, in the controller's namespace (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--access-service-account",
+        default="node-attestation-controller",
+        metavar="NAME",
+        help="the controller's own ServiceAccount, which alone writes status of AccessGrants (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--access-bastion-service-account",
+        default="node-access-bastions",
+        metavar="NAME",
+        help="the bastion controller's ServiceAccount, in the controller's namespace (default: %(default)s)",
+    )
 
 
 def configuration_of(options: argparse.Namespace) -> Configuration:

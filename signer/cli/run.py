@@ -14,6 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from attestors.registry import Registry
+from signer.access.admission.policies import Controllers
+from signer.access.admission.webhook import WebhookPlace
+from signer.access.admission.webhook_certificate import service_names
 from signer.audit.lines import AuditLogInUse
 from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, open_audit_log
 from signer.cli.arguments import (
@@ -29,6 +32,7 @@ from signer.cli.collector import collect_less_often, freeze_existing_objects
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.cli.open_files import open_as_many_files_as_allowed
 from signer.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
+from signer.controller.access_webhook import access_webhook_server
 from signer.controller.diagnostics.scrape_access import CONCURRENT_REVIEWS
 from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.replica import run_replica
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
 _MAXIMUM_PORT: Final = 65535
+CONCURRENT_WEBHOOK_CALLS: Final = 8
 
 
 def add_run(commands: Commands) -> None:
@@ -122,6 +127,8 @@ def _configuration(options: argparse.Namespace) -> Configuration:
     if options.insecure_diagnostics and not options.diagnostics_address:
         raise InvalidConfiguration("--insecure-diagnostics needs --diagnostics-address: give both")
     configuration = configuration_of(options)
+    if options.access_webhook_address and not options.access:
+        raise InvalidConfiguration("--access-webhook-address needs --access: give both")
     require_installed(configuration.attestors)
     return replace(
         configuration,
@@ -169,6 +176,19 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
                 )
                 server = diagnostics_server(host, port, controller.metrics, await stack.enter_async_context(reviews))
             await _serve(stack, flag, server)
+        if options.access_webhook_address:
+            flag = "--access-webhook-address"
+            host, port = _address(flag, options.access_webhook_address)
+            namespace = options.controller_namespace
+            accounts = (options.access_service_account, options.access_bastion_service_account)
+            users = Controllers(*(f"system:serviceaccount:{namespace}:{account}" for account in accounts))
+            place = WebhookPlace(namespace, service_names(options.access_webhook_service, namespace))
+            # A client of its own: reviews must not wait for the controller's connections, or the reverse.
+            rights = Client(
+                access.connection, token_source=access.token_source, connection_limit=CONCURRENT_WEBHOOK_CALLS
+            )
+            webhook = access_webhook_server(host, port, await stack.enter_async_context(rights), users, place)
+            await _serve(stack, flag, webhook)
         if options.audit_log_path:
             controller = replace(controller, audit_log=await stack.enter_async_context(_audit_log(options)))
         await run_replica(

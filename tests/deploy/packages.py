@@ -9,7 +9,11 @@ from typing import Any, Final
 
 import yaml
 
-from signer.crds import CRD_FILES, custom_resource_definitions
+from signer.access.admission.mutation import CREATOR_POLICY, mutation_binding_spec, mutation_spec
+from signer.access.admission.policies import Controllers, access_policies
+from signer.admission.manifests import AdmissionVersion, binding_manifest, policy_manifest
+from signer.crds import ACCESS_CRD_FILES, CRD_FILES, access_definitions, custom_resource_definitions
+from signer.crds.access_expressions import access_definition_texts
 from signer.crds.expressions import POLICY_FILE, policy_definition_text
 from tests.support.helm import CHART, render_chart
 
@@ -18,9 +22,14 @@ DEPLOY: Final = ROOT / "deploy"
 MANAGEMENT: Final = DEPLOY / "rbac/management.yaml"
 ROTATION: Final = DEPLOY / "rbac/rotation.yaml"
 SSH: Final = DEPLOY / "rbac/ssh.yaml"
+ACCESS: Final = DEPLOY / "rbac/access.yaml"
+ACCESS_USERS: Final = DEPLOY / "rbac/access-users.yaml"
 BASE: Final = DEPLOY / "kustomize/base"
 ROTATION_COMPONENT: Final = DEPLOY / "kustomize/rotation"
 SSH_COMPONENT: Final = DEPLOY / "kustomize/ssh"
+ACCESS_COMPONENT: Final = DEPLOY / "kustomize/access"
+ACCESS_POLICIES_COMPONENT: Final = DEPLOY / "kustomize/access-policies"
+ACCESS_CREATOR_COMPONENT: Final = DEPLOY / "kustomize/access-creator"
 COMPONENTS: Final = DEPLOY / "clusterctl/addon-components.yaml"
 
 CONFIG_SECRET: Final = "node-attestation-config"
@@ -42,6 +51,14 @@ _ROTATION_GRANTS: Final = """\
 _SSH_GRANTS: Final = """\
 # The controller's grants in the management cluster for SSH authorities, besides those of management.yaml. Apply them
 # only where the controller runs with --ssh. Bind node-attestation-ssh in each namespace whose Clusters may have SSH.
+"""
+_ACCESS_GRANTS: Final = """\
+# The controller's grants in the management cluster for access grants, besides those of management.yaml and ssh.yaml.
+# Apply them only where the controller runs with --access. Bind node-attestation-access in each namespace whose
+# Clusters may have access grants.
+"""
+_ACCESS_USERS_GRANTS: Final = """\
+# Roles for people who ask for access and who approve it. They are of use only where a controller runs with --access.
 """
 _HELMS_OWN: Final = re.compile(
     r"^ *(?:helm\.sh/[a-z-]+: .*|app\.kubernetes\.io/managed-by: Helm|# Source: .*)\n", re.MULTILINE
@@ -65,6 +82,22 @@ _PACKAGED: Final = {
 }
 _ROTATION_TEMPLATES: Final = ("rbac-rotation.yaml",)
 _SSH_TEMPLATES: Final = ("rbac-ssh.yaml",)
+_ACCESS_TEMPLATES: Final = ("rbac-access.yaml",)
+_ACCESS_USERS_TEMPLATES: Final = ("access-users.yaml",)
+_ACCESS_POLICIES_TEMPLATE: Final = "access-policies.yaml"
+_ACCESS_GROUP: Final = "access.cluster.x-k8s.io"
+_ACCESS_ON: Final = {"ssh": {"enabled": True}, "access": {"enabled": True}}
+_ACCESS_POLICIES: Final = """\
+{{- /* Generated from signer/access/admission by `make generate`. */ -}}
+{{- if and .Values.access.enabled .Values.access.admissionPolicies }}
+{{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version }}
+%s{{- end }}
+{{- if semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version }}
+%s{{- end }}
+{{- end }}
+"""
+_LABELS: Final = '  labels:\n    {{- include "capi-node-attestation.labels" . | nindent 4 }}\n'
+_GRANT_CONTROLLER, _BASTION_CONTROLLER = "grant-controller-here", "bastion-controller-here"
 _SWITCH: Final = """\
 apiVersion: kustomize.config.k8s.io/v1alpha1
 kind: Component
@@ -100,9 +133,12 @@ def generated() -> dict[Path, str]:
         MANAGEMENT: _management(),
         ROTATION: _rotation(),
         SSH: _ssh(),
+        ACCESS: _access(),
+        ACCESS_USERS: _access_users(),
         **_kustomize_base(),
         **_kustomize_rotation(),
         **_kustomize_ssh(),
+        **_kustomize_access(),
         COMPONENTS: _clusterctl_components(),
     }
 
@@ -130,6 +166,12 @@ def _definitions_in_the_chart() -> dict[Path, str]:
     return {
         **{CHART / "files/crds" / name: text for name, text in plain.items()},
         CHART / "files/crds-cel" / POLICY_FILE: policy_definition_text(),
+        **{
+            CHART / "files/crds-access" / name: text
+            for name, text in zip(ACCESS_CRD_FILES, access_definitions(), strict=True)
+        },
+        **{CHART / "files/crds-access-cel" / name: text for name, text in access_definition_texts().items()},
+        CHART / "templates" / _ACCESS_POLICIES_TEMPLATE: _access_policies_template(),
     }
 
 
@@ -163,6 +205,67 @@ def _kustomize_ssh() -> dict[Path, str]:
     return {
         SSH_COMPONENT / "rbac.yaml": _MADE + _joined(_beside_their_bindings(_documents(rendered))),
         SSH_COMPONENT / "kustomization.yaml": _MADE + _SWITCH.format(flag="--ssh"),
+    }
+
+
+def _access_policies_template() -> str:
+    """The admission policies of access as a template, which names the ServiceAccounts."""
+    policies = access_policies(Controllers(_GRANT_CONTROLLER, _BASTION_CONTROLLER))
+    manifests = [
+        make(policy, AdmissionVersion.V1).body for policy in policies for make in (policy_manifest, binding_manifest)
+    ]
+    validating = [_policy(one["kind"], one["metadata"]["name"], one["spec"]) for one in manifests]
+    mutating = [
+        _policy("MutatingAdmissionPolicy", CREATOR_POLICY, mutation_spec()),
+        _policy("MutatingAdmissionPolicyBinding", CREATOR_POLICY, mutation_binding_spec()),
+    ]
+    return _ACCESS_POLICIES % ("".join(validating), "".join(mutating))
+
+
+def _policy(kind: str, name: str, spec: dict[str, Any]) -> str:
+    head = f"---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n{_LABELS}"
+    text = yaml.safe_dump({"spec": spec}, sort_keys=False, width=100_000)
+    if "{{" in text:
+        raise ValueError(f"helm would read a part of {name} as its own")
+    for placeholder, user in ((_GRANT_CONTROLLER, "grantController"), (_BASTION_CONTROLLER, "bastionController")):
+        text = text.replace(placeholder, f'{{{{ include "capi-node-attestation.{user}" . }}}}')
+    return head + text
+
+
+def _access() -> str:
+    rendered = render_chart(_ACCESS_ON, templates=_ACCESS_TEMPLATES)
+    return _MADE + _ACCESS_GRANTS + _joined(_beside_their_bindings(_documents(rendered)))
+
+
+def _access_users() -> str:
+    rendered = render_chart(_ACCESS_ON, templates=_ACCESS_USERS_TEMPLATES)
+    return _MADE + _ACCESS_USERS_GRANTS + _joined(_documents(rendered))
+
+
+def _kustomize_access() -> dict[Path, str]:
+    """The components that switch access on, and the policies that prove creators, by the API server's version."""
+    values = {**_PACKAGED, **_ACCESS_ON}
+
+    def rendered(template: str) -> list[str]:
+        return _documents(render_chart(values, templates=(template,), kube_version="1.36.0"))
+
+    definitions = [
+        one for one in rendered("crds.yaml") if yaml.safe_load(one)["spec"].get("group", "") == _ACCESS_GROUP
+    ]
+    policies = rendered(_ACCESS_POLICIES_TEMPLATE)
+    validating = [one for one in policies if yaml.safe_load(one)["kind"].startswith("Validating")]
+    mutating = [one for one in policies if one not in validating]
+    switch = _SWITCH.format(flag="--access").replace("- rbac.yaml\n", "- crds.yaml\n- rbac.yaml\n- users.yaml\n")
+    resource = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources:\n- policies.yaml\n"
+    return {
+        ACCESS_COMPONENT / "crds.yaml": _MADE + _joined(definitions),
+        ACCESS_COMPONENT / "rbac.yaml": _MADE + _joined(_beside_their_bindings(rendered("rbac-access.yaml"))),
+        ACCESS_COMPONENT / "users.yaml": _MADE + _joined(rendered("access-users.yaml")),
+        ACCESS_COMPONENT / "kustomization.yaml": _MADE + switch,
+        ACCESS_POLICIES_COMPONENT / "policies.yaml": _MADE + _joined(validating),
+        ACCESS_POLICIES_COMPONENT / "kustomization.yaml": _MADE + resource,
+        ACCESS_CREATOR_COMPONENT / "policies.yaml": _MADE + _joined(mutating),
+        ACCESS_CREATOR_COMPONENT / "kustomization.yaml": _MADE + resource,
     }
 
 

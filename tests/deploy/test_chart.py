@@ -16,11 +16,18 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from signer.access.admission.mutation import CREATOR_POLICY, mutation_binding_spec, mutation_spec
+from signer.access.admission.policies import Controllers, access_policies
+from signer.access.admission.webhook import CONFIGURATION_NAME, MUTATE_PATH, VALIDATE_PATH
+from signer.access.admission.webhook_certificate import SECRET_NAME
 from signer.admission.installation import RIGHTS
+from signer.admission.manifests import AdmissionVersion, binding_manifest, policy_manifest
 from signer.cli import run as run_command
 from signer.cli.arguments import configuration_of
 from signer.cli.leader_election import leader_election
 from signer.configuration import (
+    AccessPermission,
+    AccessSwitchedOff,
     AllowedAuthorities,
     RotationOff,
     RotationSettings,
@@ -57,12 +64,19 @@ EVERYTHING: Final[dict[str, Any]] = {
         "servingAddresses": {"networksByNamespace": {"team-a": ["10.0.1.0/24"]}},
         "rotation": {"waits": {"overlap": "2h"}, "nodeClientAuthority": {"namespaces": ["team-a"]}},
         "ssh": {"namespaces": ["team-a"]},
+        "access": {"namespaces": ["team-a"], "minimumApprovals": 1, "bastionsByNamespace": {"team-a": ["aws"]}},
     },
     "folders": [{"mountPath": "/roots", "configMap": "tpm-roots"}, {"mountPath": "/denied", "secret": "denied"}],
     "providerIDOIDs": ["1.2.3.4", "1.2.3.5"],
     "insecureAttestor": {"enabled": True, "namespaces": ["trial-a", "trial-b"]},
     "rotation": {"enabled": True, "namespaces": ["team-a"]},
     "ssh": {"enabled": True, "namespaces": ["team-a"]},
+    "access": {
+        "enabled": True,
+        "namespaces": ["team-a"],
+        "webhook": {"enabled": True, "port": 9555},
+        "bastionServiceAccount": "blue-bastions",
+    },
     "diagnostics": {"insecure": True},
     "logging": {"format": "text", "verbose": True},
     "auditLog": {"enabled": True},
@@ -218,6 +232,17 @@ class TestChart:
             ({"config": {"ssh": {"namespaces": ["team-a"]}}}, "config.ssh: set ssh.enabled too"),
             ({"config": {"ssh": {"namespaces": ["Team"]}}}, "/config/ssh/namespaces/0"),
             ({"ssh": {"enabled": True, "namespaces": ["*"]}}, "/ssh/namespaces/0"),
+            ({"access": {"enabled": True}}, "access.enabled: set ssh.enabled too"),
+            ({"access": {"namespaces": ["default"]}}, "access.namespaces: set access.enabled too"),
+            ({"access": {"webhook": {"enabled": True}}}, "access.webhook: set access.enabled too"),
+            ({"config": {"access": {"namespaces": ["team-a"]}}}, "config.access: set access.enabled too"),
+            ({"config": {"access": {"namespaces": ["a"]}, "existingSecret": "mine"}}, "not both"),
+            ({"config": {"access": {"minimumApprovals": 9}}}, "/config/access/minimumApprovals"),
+            ({"config": {"access": {"bastions": ["None"]}}}, "/config/access/bastions/0"),
+            (
+                {"ssh": {"enabled": True}, "access": {"enabled": True, "namespaces": ["team-b"]}},
+                "access.namespaces: the controller cannot read Secrets in team-b",
+            ),
             ({"ssh": {"namespaces": ["default"]}}, "ssh.namespaces: set ssh.enabled too"),
             ({"ssh": {"enabled": True, "namespaces": ["team-b"]}}, "add it to rbac.secretNamespaces"),
             ({"config": {"rotation": {"waits": {"overlap": "1d"}}}}, "/config/rotation/waits/overlap"),
@@ -392,6 +417,9 @@ class TestDeployment:
         assert read_configuration_file(file).rotation_waits == Waits(overlap=timedelta(hours=2))
         assert read_configuration_file(file).node_client_namespaces == {"team-a"}
         assert read_configuration_file(file).ssh.namespaces == {"team-a"}
+        assert read_configuration_file(file).access == AccessPermission(
+            frozenset({"team-a"}), minimum_approvals=1, bastions_by_namespace={"team-a": frozenset({"aws"})}
+        )
 
     def test_another_configuration_makes_other_pods(self) -> None:
         def checksum(values: dict[str, Any]) -> str:
@@ -491,7 +519,7 @@ class TestRotation:
         }
 
     def test_no_other_option_lets_the_controller_write_what_rotation_writes(self) -> None:
-        wings = {"rotation", "ssh"}
+        wings = {"rotation", "ssh", "access"}
         config = {key: value for key, value in EVERYTHING["config"].items() if key not in wings}
         others = {key: value for key, value in EVERYTHING.items() if key not in wings} | {"config": config}
         for role, text in self.rules(others):
@@ -588,8 +616,8 @@ class TestAround:
     def test_in_one_namespace_nothing_of_tenants_is_granted_elsewhere(self) -> None:
         values = {**EVERYTHING, "rbac": {**EVERYTHING["rbac"], "bootstrapTokens": True}, "diagnostics": {}}
         everywhere = {one["metadata"]["name"] for one in of_kind("ClusterRoleBinding", values)}
-        # No Clusters, Machines or Secrets: only reviews for metrics, and definitions.
-        assert everywhere == {"blue-diagnostics", "blue-infrastructure-definitions"}
+        # No Clusters, Machines or Secrets: only reviews, definitions, and what admission asks.
+        assert everywhere == {"blue-diagnostics", "blue-infrastructure-definitions", "blue-access-proof"}
         namespaces = {one["metadata"]["namespace"] for one in of_kind("RoleBinding", values)}
         assert namespaces == {"team-a", "node-attestation-system"}
 
@@ -740,3 +768,234 @@ class TestSSH:
         assert self.bound(self.ON) == {("RoleBinding", "default", writes)}
         assert self.bound(self.NAMESPACES) == {("RoleBinding", "team-a", writes)}
         assert self.bound({**self.ON, "watch": {"namespace": "team-a"}}) == {("RoleBinding", "team-a", writes)}
+
+
+class TestAccess:
+    """The switch for access grants: definitions, roles, policies or webhook, and the flag come with it alone."""
+
+    ON: Final[dict[str, Any]] = {"ssh": {"enabled": True}, "access": {"enabled": True}}
+    WEBHOOK: Final[dict[str, Any]] = {
+        "ssh": {"enabled": True},
+        "access": {"enabled": True, "webhook": {"enabled": True}},
+    }
+    GROUP: Final = "access.cluster.x-k8s.io"
+
+    @classmethod
+    def new(cls, values: Mapping[str, Any], **options: Any) -> list[dict[str, Any]]:
+        """The objects that come with the switch."""
+        before = [json.dumps(one) for one in objects({"ssh": {"enabled": True}}, **options)]
+        return [one for one in objects(values, **options) if json.dumps(one) not in before]
+
+    @pytest.mark.parametrize(("version", "has_rules"), [("1.20.2", False), ("1.25.0", True), ("1.36.0", True)])
+    def test_the_definitions(self, version: str, has_rules: bool) -> None:
+        definitions = [
+            one
+            for one in of_kind("CustomResourceDefinition", self.ON, kube_version=version)
+            if one["spec"]["group"] == self.GROUP
+        ]
+        assert {one["spec"]["names"]["kind"] for one in definitions} == {"AccessGrant", "AccessApproval", "Bastion"}
+        for one in definitions:
+            assert ("x-kubernetes-validations" in json.dumps(one)) is has_rules
+            assert one["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+            assert not any("clusterctl" in label for label in one["metadata"]["labels"]), "grants are not moved"
+        assert self.GROUP not in json.dumps(objects({"ssh": {"enabled": True}}))
+
+    @pytest.mark.parametrize(
+        ("version", "kinds"),
+        [
+            ("1.29.9", set()),
+            ("1.30.0", {"Validating"}),
+            ("1.35.9", {"Validating"}),
+            ("1.36.0", {"Validating", "Mutating"}),
+        ],
+    )
+    def test_the_policies_are_those_of_the_version(self, version: str, kinds: set[str]) -> None:
+        found = [one for one in objects(self.ON, kube_version=version) if "AdmissionPolicy" in one["kind"]]
+        assert {one["kind"].partition("Admission")[0] for one in found} == kinds
+        off = {**self.ON, "access": {"enabled": True, "admissionPolicies": False}}
+        assert [one for one in objects(off, kube_version=version) if "AdmissionPolicy" in one["kind"]] == []
+
+    def test_the_policies_are_the_programs_own_and_name_the_service_accounts(self) -> None:
+        values = {
+            **self.ON,
+            "serviceAccount": {"name": "other"},
+            "access": {"enabled": True, "bastionServiceAccount": "bastions"},
+        }
+        found = objects(values, kube_version="1.36.0", namespace="here")
+        specs = {(one["kind"], one["metadata"]["name"]): one.get("spec") for one in found if "Policy" in one["kind"]}
+        users = Controllers("system:serviceaccount:here:other", "system:serviceaccount:here:bastions")
+        for policy in access_policies(users):
+            for make in (policy_manifest, binding_manifest):
+                body = make(policy, AdmissionVersion.V1).body
+                assert specs[body["kind"], body["metadata"]["name"]] == body["spec"]
+        assert specs["MutatingAdmissionPolicy", CREATOR_POLICY] == mutation_spec()
+        assert specs["MutatingAdmissionPolicyBinding", CREATOR_POLICY] == mutation_binding_spec()
+
+    def test_the_flag(self) -> None:
+        def permission(values: Mapping[str, Any]) -> AccessPermission | AccessSwitchedOff:
+            arguments = [one for one in arguments_of(values)[1:] if not one.startswith("--config=")]
+            return configuration_of(parser_of("run").parse_args(arguments)).access
+
+        assert permission({"ssh": {"enabled": True}}) == AccessSwitchedOff()
+        assert permission(self.ON) == AccessPermission(), "the configuration file says where"
+
+    def test_the_controllers_rules(self) -> None:
+        writes = {
+            (role, json.dumps(json.loads(rule)))
+            for role, rule in set(TestRotation.rules(self.ON)) - set(TestRotation.rules({"ssh": {"enabled": True}}))
+            if "node-attestation" in role
+        }
+        group = [self.GROUP]
+        assert writes == {
+            (f"ClusterRole /node-attestation-{role}", json.dumps(rule))
+            for role, rule in (
+                (
+                    "access-watch",
+                    {
+                        "apiGroups": group,
+                        "resources": ["accessgrants", "accessapprovals", "bastions"],
+                        "verbs": ["get", "list", "watch"],
+                    },
+                ),
+                (
+                    "access",
+                    {
+                        "apiGroups": group,
+                        "resources": ["accessgrants"],
+                        "verbs": ["create", "patch", "update", "delete"],
+                    },
+                ),
+                ("access", {"apiGroups": group, "resources": ["accessapprovals"], "verbs": ["create"]}),
+                ("access", {"apiGroups": group, "resources": ["accessgrants/status"], "verbs": ["patch", "update"]}),
+                (
+                    "access",
+                    {"apiGroups": group, "resources": ["bastions"], "verbs": ["create", "patch", "update", "delete"]},
+                ),
+                ("access", {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]}),
+                (
+                    "access-proof",
+                    {
+                        "apiGroups": ["admissionregistration.k8s.io"],
+                        "resources": ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+                        "verbs": ["get"],
+                        "resourceNames": [policy.name for policy in access_policies(Controllers("a", "b"))],
+                    },
+                ),
+                (
+                    "access-proof",
+                    {
+                        "apiGroups": ["admissionregistration.k8s.io"],
+                        "resources": ["validatingwebhookconfigurations"],
+                        "verbs": ["get"],
+                        "resourceNames": [CONFIGURATION_NAME],
+                    },
+                ),
+                (
+                    "access-proof",
+                    {
+                        "apiGroups": ["authorization.k8s.io"],
+                        "resources": ["subjectaccessreviews"],
+                        "verbs": ["create"],
+                    },
+                ),
+            )
+        }
+
+    def test_objects_are_writable_namespace_by_namespace(self) -> None:
+        def bound(values: Mapping[str, Any]) -> set[tuple[str, str]]:
+            return {
+                (one["kind"], one["metadata"].get("namespace", ""))
+                for kind in ("RoleBinding", "ClusterRoleBinding")
+                for one in of_kind(kind, values)
+                if one["roleRef"]["name"] == "node-attestation-access"
+            }
+
+        namespaces = {"rbac": {"secretNamespaces": ["team-a", "team-b"]}}
+        in_one = {"ssh": {"enabled": True}, "access": {"enabled": True, "namespaces": ["team-a"]}}
+        assert bound({}) == set()
+        assert bound({**self.ON, **namespaces}) == {("RoleBinding", "team-a"), ("RoleBinding", "team-b")}
+        assert bound({**in_one, **namespaces}) == {("RoleBinding", "team-a")}
+        assert bound({**self.ON, "watch": {"namespace": "team-a"}}) == {("RoleBinding", "team-a")}
+
+    def test_roles_for_people(self) -> None:
+        roles = {
+            one["metadata"]["name"]: one
+            for one in of_kind("ClusterRole", self.ON)
+            if one["metadata"]["name"].startswith("node-access-")
+        }
+
+        def aggregates(name: str) -> set[str]:
+            prefix = "rbac.authorization.k8s.io/aggregate-to-"
+            return {label.removeprefix(prefix) for label in roles[name]["metadata"]["labels"] if prefix in label}
+
+        def verbs(name: str) -> dict[str, set[str]]:
+            found: dict[str, set[str]] = {}
+            for rule in roles[name]["rules"]:
+                assert rule["apiGroups"] == [self.GROUP]
+                for resource in rule["resources"]:
+                    found.setdefault(resource, set()).update(rule["verbs"])
+            return found
+
+        reads = {"get", "list", "watch"}
+        assert {name: aggregates(name) for name in roles} == {
+            "node-access-view": {"view"},
+            "node-access-user": {"admin"},
+            "node-access-admin": {"admin"},
+            "node-access-approver": set(),
+        }
+        assert verbs("node-access-view") == {"accessgrants": reads, "accessapprovals": reads, "bastions": reads}
+        assert verbs("node-access-user") == {
+            "accessgrants": {*reads, "create", "patch", "update", "delete"},
+            "accessapprovals": {*reads, "create"},
+            "bastions": reads,
+        }
+        assert verbs("node-access-admin") == {"logins": {"use"}, "accessgrants": {"unsuspend"}}
+        assert verbs("node-access-approver") == {
+            "logins": {"approve"},
+            "accessgrants": reads,
+            "accessapprovals": {*reads, "create"},
+        }
+        without = {**self.ON, "access": {"enabled": True, "userRoles": False}}
+        assert not [one for one in of_kind("ClusterRole", without) if one["metadata"]["name"].startswith("node-access")]
+
+    def test_the_webhook(self) -> None:
+        webhooks = [one for one in self.new(self.WEBHOOK) if one["kind"].endswith("WebhookConfiguration")]
+        assert {one["metadata"]["name"] for one in webhooks} == {CONFIGURATION_NAME}
+        found = {one["kind"]: one["webhooks"][0] for one in webhooks}
+        [service] = [one for one in self.new(self.WEBHOOK) if one["kind"] == "Service"]
+        for kind, path in (("Mutating", MUTATE_PATH), ("Validating", VALIDATE_PATH)):
+            webhook = found[f"{kind}WebhookConfiguration"]
+            assert webhook["failurePolicy"] == "Fail"
+            assert webhook["clientConfig"]["service"] == {
+                "name": service["metadata"]["name"],
+                "namespace": CONTROLLER_NAMESPACE,
+                "path": path,
+                "port": 443,
+            }
+        [rule] = found["ValidatingWebhookConfiguration"]["rules"]
+        matched = {one.plural for policy in access_policies(Controllers("a", "b")) for one in policy.resources}
+        assert set(rule["resources"]) == matched
+        assert rule["operations"] == ["CREATE", "UPDATE"]
+        arguments = arguments_of(self.WEBHOOK)
+        assert "--access-webhook-address=:9444" in arguments
+        assert f"--access-webhook-service={service['metadata']['name']}" in arguments
+        assert "--access-service-account=node-attestation-controller" in arguments
+        assert "--access-bastion-service-account=node-access-bastions" in arguments
+        assert service["spec"]["ports"][0]["targetPort"] == 9444
+        assert not [one for one in self.new(self.ON) if "Webhook" in one["kind"] or one["kind"] == "Service"]
+
+    def test_the_webhooks_secret_is_one_by_name(self) -> None:
+        [role] = [one for one in of_kind("Role", self.WEBHOOK) if one["metadata"]["name"].endswith("-access-webhook")]
+        create, named = role["rules"]
+        assert (create["verbs"], named["verbs"], named["resourceNames"]) == (
+            ["create"],
+            ["get", "update"],
+            [SECRET_NAME],
+        )
+
+    def test_the_webhook_is_limited_to_the_watched_namespace(self) -> None:
+        values = {**self.WEBHOOK, "watch": {"namespace": "team-a"}}
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+            [configuration] = of_kind(kind, values)
+            selector = configuration["webhooks"][0]["namespaceSelector"]
+            assert selector == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}

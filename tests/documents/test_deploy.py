@@ -52,6 +52,7 @@ def test_the_explicit_policy_has_every_field() -> None:
     assert set(spec) == set(schema)
     for part in ("certificates", "bootstrapTokens", "nodeNames"):
         assert set(spec[part]) == set(schema[part]["properties"])
+    assert set(spec["ssh"]["access"]) == set(schema["ssh"]["properties"]["access"]["properties"])
     assert set(spec["ssh"]) | {"masterSecretRef"} == set(schema["ssh"]["properties"])  # it would need a Secret
 
 

@@ -64,7 +64,7 @@ def test_the_packages_are_those_of_the_code() -> None:
     shown = set(re.findall(r'<text class="(?:text|head|faint)"[^>]*>([a-z_]+)</text>', text_of("architecture.svg")))
     rooms = {path.name for path in (ROOT / "signer/controller").iterdir() if (path / "__init__.py").is_file()}
     assert rooms <= shown
-    upper = {"cli", "explain", "controller", "decision", "rotation", "ssh"}
+    upper = {"cli", "explain", "controller", "access", "decision", "rotation", "ssh"}
     layers = upper | {"audit", "store", "admission", "kube", "rules", "authority", "model"}
     assert layers <= shown
     packages = {path.name for path in (ROOT / "signer").iterdir() if (path / "__init__.py").is_file()}
@@ -77,6 +77,6 @@ def test_the_packages_are_those_of_the_code() -> None:
 
 def test_every_package_is_in_the_table_of_packages() -> None:
     table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("## The packages")[1]
-    above = ("testing", "cli", "explain", "controller", "decision", "rotation", "ssh")
+    above = ("testing", "cli", "explain", "controller", "access", "decision", "rotation", "ssh")
     for package in (*above, "audit", "store", "kube", "rules", "model"):
         assert f"`signer/{package}`" in table

@@ -6,7 +6,7 @@ import base64
 import enum
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from signer.admission.policy import Operation, RefusalReason
@@ -39,6 +39,8 @@ class User:
     username: str
     uid: str
     groups: frozenset[str]
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
+    """What an authenticator adds, such as the scopes of a token. Rights may depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ def parse_review(body: bytes) -> Review:
                 text_of(user, "username"),
                 text_of(user, "uid"),
                 frozenset(one for one in items_of(user, "groups") if isinstance(one, str)),
+                mapping_of(user, "extra"),
             ),
             new,
             old if isinstance(old, Mapping) else NoObject(),

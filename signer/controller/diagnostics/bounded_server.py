@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from aiohttp import web
 
+READING: Final = ("GET", "HEAD")
 CONNECTIONS: Final = 32
 CONNECTION_SECONDS: Final = 15.0
 """From accept to close, including the TLS handshake."""
@@ -46,8 +47,9 @@ async def bounded_server(
     tls: ssl.SSLContext | None = None,
     connections: int = CONNECTIONS,
     connection_seconds: float = CONNECTION_SECONDS,
+    methods: tuple[str, ...] = READING,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Serve GET and HEAD for the paths in ``handlers`` while the context is open.
+    """Serve ``methods`` for the paths in ``handlers`` while the context is open.
 
     Yields the address, with the assigned port if ``port`` is 0. An empty ``host`` means all addresses.
 
@@ -55,7 +57,9 @@ async def bounded_server(
         OSError: the server cannot listen on the address.
     """
     held = _Connections(connections)
-    answering = web.Server(_dispatch(handlers, held), access_log=None, logger=_SILENT, handler_cancellation=True)
+    answering = web.Server(
+        _dispatch(handlers, held, methods), access_log=None, logger=_SILENT, handler_cancellation=True
+    )
     with _listener(host, port) as listener:
         accepting = asyncio.create_task(_accept(listener, answering, tls, held, connection_seconds))
         try:
@@ -108,13 +112,13 @@ class _Connections:
                 self._changed.set()
 
 
-def _dispatch(handlers: Mapping[str, Handler], held: _Connections) -> Handler:
+def _dispatch(handlers: Mapping[str, Handler], held: _Connections, methods: tuple[str, ...]) -> Handler:
     async def answer(request: web.BaseRequest) -> web.Response:
         handler = handlers.get(request.path)
         if handler is None:
             response = web.Response(status=404, text="not found\n")
-        elif request.method not in ("GET", "HEAD"):
-            response = web.Response(status=405, text="method not allowed\n", headers={"Allow": "GET, HEAD"})
+        elif request.method not in methods:
+            response = web.Response(status=405, text="method not allowed\n", headers={"Allow": ", ".join(methods)})
         else:
             with held.answering(request.protocol):
                 response = await _answered(handler, request)

@@ -15,6 +15,15 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Users of API servers: the controller, and the controller of bastions. */}}
+{{- define "capi-node-attestation.grantController" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "capi-node-attestation.serviceAccount" . }}
+{{- end -}}
+
+{{- define "capi-node-attestation.bastionController" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.access.bastionServiceAccount }}
+{{- end -}}
+
 {{- define "capi-node-attestation.configSecret" -}}
 {{- .Values.config.existingSecret | default (printf "%s-config" (include "capi-node-attestation.prefix" .)) -}}
 {{- end -}}
@@ -57,7 +66,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- $authorities := .Values.config.certificateAuthorities.suffixesByNamespace -}}
 {{- $networks := or .Values.config.servingAddresses.networks .Values.config.servingAddresses.networksByNamespace -}}
-{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks .Values.config.rotation.waits .Values.config.rotation.nodeClientAuthority.namespaces .Values.config.ssh.namespaces (ne .Values.config.ssh.masterSecrets "NotAllowed")) -}}
+{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks .Values.config.rotation.waits .Values.config.rotation.nodeClientAuthority.namespaces .Values.config.ssh.namespaces (ne .Values.config.ssh.masterSecrets "NotAllowed") .Values.config.access.namespaces) -}}
 {{- fail "config: set existingSecret or the others, not both" -}}
 {{- end -}}
 {{- if and .Values.config.rotation.nodeClientAuthority.namespaces (not .Values.rotation.enabled) -}}
@@ -69,6 +78,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.ssh.namespaces (not .Values.ssh.enabled) -}}
 {{- fail "ssh.namespaces: set ssh.enabled too" -}}
 {{- end -}}
+{{- if and .Values.access.enabled (not .Values.ssh.enabled) -}}
+{{- fail "access.enabled: set ssh.enabled too" -}}
+{{- end -}}
+{{- if and .Values.config.access.namespaces (not .Values.access.enabled) -}}
+{{- fail "config.access: set access.enabled too" -}}
+{{- end -}}
+{{- if and .Values.access.namespaces (not .Values.access.enabled) -}}
+{{- fail "access.namespaces: set access.enabled too" -}}
+{{- end -}}
+{{- if and .Values.access.webhook.enabled (not .Values.access.enabled) -}}
+{{- fail "access.webhook: set access.enabled too" -}}
+{{- end -}}
 {{- if and .Values.rotation.namespaces (not .Values.rotation.enabled) -}}
 {{- fail "rotation.namespaces: set rotation.enabled too" -}}
 {{- end -}}
@@ -77,6 +98,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- range .Values.rotation.namespaces -}}
 {{- if and $.Values.rbac.create (not (has . $readable)) -}}
 {{- fail (printf "rotation.namespaces: the controller cannot read the CAs in %s: add it to rbac.secretNamespaces, or watch no other namespace" .) -}}
+{{- end -}}
+{{- end -}}
+{{- range .Values.access.namespaces -}}
+{{- if and $.Values.rbac.create (not (has . $readable)) -}}
+{{- fail (printf "access.namespaces: the controller cannot read Secrets in %s: add it to rbac.secretNamespaces, or watch no other namespace" .) -}}
 {{- end -}}
 {{- end -}}
 {{- range .Values.ssh.namespaces -}}
