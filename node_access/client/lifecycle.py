@@ -56,13 +56,14 @@ def is_paused(grant: Grant) -> bool:
 
 
 def waits_for(grant: Grant) -> str:
-    """The first condition that is not True, in a few words."""
+    """The first check that has not passed, in a few words. Those behind it are Unknown, and so is one that goes on."""
     if grant.suspended:
         return "it is suspended"
-    for name in ORDER:
-        condition = grant.status.condition(name)
-        if condition.status is not ConditionStatus.TRUE and (condition.reason or condition.message):
-            return f"{name}: {condition.message or condition.reason}"
+    found = [grant.status.condition(name) for name in ORDER]
+    failed = [one for one in found if one.status is ConditionStatus.FALSE]
+    unknown = [one for one in found[::-1] if one.status is ConditionStatus.UNKNOWN and one.reason]
+    for one in (*failed, *unknown):
+        return f"{one.type}: {one.message or one.reason}"
     return "the controller" if not grant.status.conditions else "certificates"
 
 

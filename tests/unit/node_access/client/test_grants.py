@@ -83,7 +83,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("status.targets.0.addresses", ["10.0.0.7\n    ProxyCommand touch /x"]),
         ("status.targets.0.addresses", ["%h"]),
         ("status.targets.0.port", "22"),
-        ("status.targets", [{}] * 1025),
+        ("status.targets", [{"node": "worker-1", "addresses": ["10.0.0.7"], "port": 22}] * 1025),
         ("status.certificates.0.hop", "other"),
         ("status.certificates.0.certificate", "ssh-ed25519-cert-v01@openssh.com AAAA"),
         ("status.certificates.0.certificate", "a\nb"),

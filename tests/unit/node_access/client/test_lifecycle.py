@@ -68,6 +68,15 @@ def test_what_it_waits_for() -> None:
     assert state(fresh, NOW) == "Pending"
 
 
+def test_a_check_that_failed_is_named_before_those_behind_it() -> None:
+    made = grant()
+    unknown = [Condition(name, ConditionStatus.UNKNOWN, "EarlierCheck", "not yet") for name in ("Authorized", "Ready")]
+    pending = replace(made, status=replace(made.status, conditions=tuple(unknown)))
+    assert waits_for(pending) == "Ready: not yet"
+    failed = (*unknown, Condition("BastionReady", ConditionStatus.FALSE, "FailedReconciling", "no quota"))
+    assert waits_for(replace(made, status=replace(made.status, conditions=failed))) == "BastionReady: no quota"
+
+
 def test_a_suspended_grant_is_paused() -> None:
     made = replace(grant(), suspended=True)
     assert is_paused(made)
