@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +42,7 @@ from node_access.client.words import Destination, duration_text
 
 NO_BASTION: Final = "None"
 KEY_FROM_STANDARD_INPUT: Final = "--key-from-stdin"
+_FIRST_POLLS: Final = (0.1, 0.2, 0.4)
 _POLL_SECONDS: Final = 1.0
 _LIFETIME_WITHOUT_DURATION: Final = 7 * 86400
 _CLOCK_SECONDS: Final = 120
@@ -165,6 +167,7 @@ class Client:
         """
         deadline = time.monotonic() + seconds
         said = ""
+        pause = pauses()
         while True:
             grant = self._same(key)
             if is_ready(grant):
@@ -175,7 +178,7 @@ class Client:
                 say(f"waiting for {reason}")
             if time.monotonic() > deadline:
                 raise ClientFailed(f"the grant {key.name} is not ready after {seconds:.0f} s: {reason}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(next(pause))
 
     def open(self, held: Held, seconds: float) -> Access:
         """Wait for the grant, and write its files.
@@ -245,13 +248,14 @@ class Client:
             ClientFailed: it has ended, or no answer comes in time.
         """
         deadline = time.monotonic() + seconds
+        pause = pauses()
         while True:
             grant = self._same(before.key)
             if grant.status.last_heartbeat != before.status.last_heartbeat or serials(grant) != serials(before):
                 return grant
             if time.monotonic() > deadline:
                 raise ClientFailed(f"no answer to the heartbeat within {seconds:.0f} s: {waits_for(grant)}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(next(pause))
 
     def is_here(self, record: FolderRecord) -> bool:
         """Whether it is a grant of the management cluster and namespace that the person named now."""
@@ -304,6 +308,11 @@ class Client:
             say(f"{error}; the private key is in {folder.path}, readable for you alone, until the grant ends")
             return WithoutAgent()
         return place
+
+
+def pauses() -> Iterator[float]:
+    """Seconds between two looks: short ones at first, for a controller that is quick."""
+    return itertools.chain(_FIRST_POLLS, itertools.repeat(_POLL_SECONDS))
 
 
 def new_name(request: GrantRequest) -> str:

@@ -38,6 +38,9 @@ from tests.unit.attestors.wire.ssh.test_signatures import touched
 
 pytestmark = pytest.mark.slow
 
+LONG = pytest.mark.skipif(
+    not os.environ.get("NODE_ATTESTATION_ACCESS"), reason="unit tests have the same: set NODE_ATTESTATION_ACCESS"
+)
 WHERE = f"{NODE}.production"
 FULL = f"{WHERE}.{NAMESPACE}"
 DIRECT = ("--bastion", "None")
@@ -161,6 +164,7 @@ def test_without_an_agent_the_key_is_on_disk_and_it_says_so(alice: Person, at_no
     assert not (folder / "key").exists()
 
 
+@LONG
 def test_an_existing_key_is_used_where_it_is(alice: Person, at_node: GrantController) -> None:
     own = alice.home / "id"
     assert alice.other(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", own]).returncode == 0
@@ -210,6 +214,7 @@ def test_a_hostile_status_reaches_neither_ssh_nor_the_terminal(
     assert not (folder / "config").exists()
 
 
+@LONG
 def test_the_sshs_own_failure_is_255(alice: Person, at_node: GrantController) -> None:
     at_node.behaviour.port = free_port()
     ran = alice.run("ssh", WHERE, *DIRECT, "--no-keepalive", "--", "true")
@@ -438,6 +443,7 @@ def test_the_address_is_changed_by_its_creator(alice: Person, controller: GrantC
     assert "--bastion None" in nobody.stderr
 
 
+@LONG
 def test_a_name_of_the_api_server_before_1_28_is_given(
     alice: Person, controller: GrantController, api: EmbeddedAPI
 ) -> None:

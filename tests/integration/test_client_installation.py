@@ -13,6 +13,8 @@ import pytest
 
 from node_access.client.archive import main
 from tests.support.access_client import ROOT
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.kubectl import find_kubectl
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +83,11 @@ def test_the_package_needs_no_extra(libraries: Path, tmp_path: Path) -> None:
     assert run(libraries, "-c", code).returncode == 0
 
 
-def test_it_is_installed_as_a_plugin_of_kubectl() -> None:
+def test_it_is_installed_as_a_plugin_of_kubectl(libraries: Path) -> None:
+    try:
+        kubectl = find_kubectl()
+    except MissingPart as missing:
+        skip_or_fail(missing)
     for name in ("node-access", "kubectl-node_access"):
         script = Path(sys.prefix) / "bin" / name
         if not script.exists():
@@ -89,3 +95,12 @@ def test_it_is_installed_as_a_plugin_of_kubectl() -> None:
         helped = subprocess.run([script, "--help"], capture_output=True, text=True, check=False)
         assert helped.returncode == 0
         assert helped.stdout.startswith(f"usage: {'kubectl node-access' if '_' in name else 'node-access'} ")
+    environment = {"PATH": str(Path(sys.prefix) / "bin"), "HOME": str(libraries)}
+    plugin = subprocess.run(
+        [kubectl, "node-access", "grant", "list", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert plugin.stdout.startswith("usage: kubectl node-access grant list "), plugin.stderr

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attestors.wire.ssh.options import parse_network
@@ -76,6 +76,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from(["ingress", "suspend", "reason", "logins"]) | st.text(max_size=5), _JSON))
 def test_the_digest_is_the_controllers(spec: dict[str, Any]) -> None:
     assert spec_digest(spec) == digest_of_spec(spec)
