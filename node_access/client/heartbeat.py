@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import threading
 import time
@@ -183,10 +184,11 @@ class Heartbeat:
             self._touch(access)
 
     def _touch(self, access: Access) -> None:
-        for node in touched(access, self._folder.session_nodes()):
+        nodes = touched(access, self._folder.session_nodes())
+        for node, login in itertools.product(nodes, access.grant.logins):
             try:
-                if not touch(self._folder.config, access.alias(node)):
-                    self._tell(f"{node}: no login, so sessions there are not prolonged")
+                if not touch(self._folder.config, access.alias(node), login):
+                    self._tell(f"{node}: no login as {login}, so sessions of it are not prolonged")
             except ClientFailed as error:
                 self._tell(str(error))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import threading
@@ -12,6 +13,7 @@ from node_access.client.errors import ClientFailed
 
 _AUTHENTICATED: Final = b"Authenticated to "
 _SECONDS: Final = 30.0
+_MOMENT_SECONDS: Final = 1.0
 _MAXIMUM_LINES: Final = 200
 _OPTIONS: Final = (
     *("BatchMode=yes", "ConnectTimeout=15", "LogLevel=VERBOSE", "ClearAllForwardings=yes"),
@@ -19,13 +21,16 @@ _OPTIONS: Final = (
 )
 
 
-def touch(config: Path, alias: str) -> bool:
-    """Log in without a session, and go; returns whether the login succeeded.
+def touch(config: Path, alias: str, login: str) -> bool:
+    """Log in without a session, and go after a moment; returns whether the login succeeded.
+
+    The node prolongs sessions of the same login when it sees that the login has succeeded and goes on.
 
     Raises:
         ClientFailed: ``ssh`` cannot be started.
     """
-    words = [program("ssh"), "-F", str(config), "-N", *(word for one in _OPTIONS for word in ("-o", one)), alias]
+    options = [word for one in _OPTIONS for word in ("-o", one)]
+    words = [program("ssh"), "-F", str(config), "-N", *options, "-l", login, alias]
     try:
         process = subprocess.Popen(  # noqa: S603
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -35,7 +40,11 @@ def touch(config: Path, alias: str) -> bool:
     timer = threading.Timer(_SECONDS, process.kill)
     timer.start()
     try:
-        return _is_authenticated(process.stderr)
+        succeeded = _is_authenticated(process.stderr)
+        if succeeded:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_MOMENT_SECONDS)
+        return succeeded
     finally:
         timer.cancel()
         process.terminate()

@@ -77,7 +77,7 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setattr(heartbeat, "touch", lambda config, alias: True)
+    monkeypatch.setattr(heartbeat, "touch", lambda config, alias, login: True)
     monkeypatch.setattr(heartbeat, "_RETRY_SECONDS", 0.2)
     made = Running(tmp_path)
     made.grant()
