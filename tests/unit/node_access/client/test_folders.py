@@ -123,7 +123,7 @@ def test_a_folder_in_which_others_may_write_is_refused(folders: GrantFolders) ->
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "node-access").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadFolder):
+    with pytest.raises(BadFolder, match="not a folder"):
         GrantFolders(tmp_path / "node-access").create(RECORD)
 
 

@@ -15,12 +15,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from attestors.wire.ssh.encoding import string
 from attestors.wire.ssh.keys import Ed25519Key
 from attestors.wire.ssh.principals import LoginOnNode
-from attestors.wire.ssh.signatures import public_key_of
+from attestors.wire.ssh.signatures import public_key_of, sign
 from node_access.client.heartbeat import blobs_of, forget
 from node_access.client.ssh_agent import WINDOWS_PIPE, NoAgent, SSHAgent, agent_address
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.grant_controller import issue
 from tests.support.openssh import find_openssh
+from tests.support.software_token import SoftwareToken
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 
@@ -90,6 +91,14 @@ def test_an_agent_that_answers_nonsense(tmp_path: Path, answer: bytes) -> None:
         with pytest.raises(NoAgent, match="another length" if answer[:1] == b"\xff" else "agent"):
             SSHAgent(str(path)).listed()
         thread.join()
+
+
+def test_an_agent_that_takes_no_keys(tmp_path: Path) -> None:
+    key = public_key_of(KEY)
+    with SoftwareToken(tmp_path / "token", key.blob, lambda data: sign(KEY, data)) as token:
+        assert SSHAgent(str(token.socket)).listed() == (key.blob,)
+        with pytest.raises(NoAgent, match="does not take a key"):
+            SSHAgent(str(token.socket)).add_key(KEY, "comment", 60)
 
 
 def test_where_the_agent_is() -> None:
