@@ -16,7 +16,8 @@ from signer.kube.resources import ACCESS_GRANTS
 from signer.testing.api import EmbeddedAPI
 from tests.support.grant_controller import NAMESPACE, GrantController
 from tests.support.kubectl import find_kubectl
-from tests.support.openssh import find_openssh
+from tests.support.openssh import find_openssh, is_listening
+from tests.support.processes import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 CRDS: Final = ROOT / "signer/crds"
@@ -84,9 +85,7 @@ class Person:
             [find_openssh("ssh-agent"), "-D", "-a", socket], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         self._agent.append(agent)
-        while not socket.exists():
-            if agent.poll() is not None:
-                raise AssertionError("ssh-agent ended")
+        wait_until(lambda: is_listening(socket), "ssh-agent")
         self.environment["SSH_AUTH_SOCK"] = str(socket)
         return socket
 

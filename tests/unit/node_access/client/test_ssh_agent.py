@@ -20,7 +20,8 @@ from node_access.client.heartbeat import blobs_of, forget
 from node_access.client.ssh_agent import WINDOWS_PIPE, NoAgent, SSHAgent, agent_address
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.grant_controller import issue
-from tests.support.openssh import find_openssh
+from tests.support.openssh import find_openssh, is_listening
+from tests.support.processes import wait_until
 from tests.support.software_token import SoftwareToken
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -34,8 +35,7 @@ def agent(tmp_path: Path) -> Iterator[SSHAgent]:
     except MissingPart as missing:
         skip_or_fail(missing)
     with subprocess.Popen([program, "-D", "-a", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not path.exists():
-            time.sleep(0.01)
+        wait_until(lambda: is_listening(path), "ssh-agent")
         yield SSHAgent(str(path))
         process.kill()
 
