@@ -52,9 +52,66 @@ _QUICK_START: Final = "docs/quickstart-kind.md"
 _NO_KIND: Final = NotRun("kind, its node images and clusterctl are not at hand where the tests run")
 _OPERATORS: Final = "tests/documents/test_operators_commands.py"
 _READ: Final = RunBy("tests/documents/test_quickstart.py::test_what_reads_is_understood_by_kubectl")
+_CLIENT: Final = "tests/integration/test_access_client.py"
 _TRIED: Final = RunBy("tests/documents/test_quickstart.py::test_the_quick_start")
 
 TABLE: Final = (
+    Entry(
+        "docs/node-access.md",
+        "python -m node_access.client.archive",
+        RunBy("tests/integration/test_client_installation.py::test_the_zipapp_needs_cryptography_alone"),
+    ),
+    Entry(
+        "docs/node-access.md",
+        "node-access doctor",
+        RunBy(f"{_CLIENT}::test_the_doctor_finds_what_is_missing"),
+    ),
+    Entry(
+        "docs/node-access.md",
+        "node-access ssh",
+        RunBy(f"{_CLIENT}::test_ssh_asks_for_a_grant_runs_a_command_and_revokes_it"),
+    ),
+    Entry("docs/node-access.md", "node-access scp", RunBy(f"{_CLIENT}::test_scp_copies_both_ways")),
+    Entry(
+        "docs/node-access.md", "node-access forward", RunBy(f"{_CLIENT}::test_forward_reaches_what_the_node_reaches")
+    ),
+    Entry(
+        "docs/node-access.md",
+        "node-access agent",
+        RunBy(f"{_CLIENT}::test_the_heartbeat_renews_prolongs_and_ends_by_itself"),
+    ),
+    Entry(
+        "docs/node-access.md",
+        "node-access patch-ingress",
+        RunBy(f"{_CLIENT}::test_the_address_is_changed_by_its_creator"),
+    ),
+    Entry(
+        "docs/node-access.md",
+        "node-access grant approve",
+        RunBy(f"{_CLIENT}::test_an_approval_is_of_the_spec_as_it_was_shown"),
+    ),
+    Entry(
+        "docs/node-access.md",
+        "node-access grant create",
+        RunBy(f"{_CLIENT}::test_a_stock_ssh_works_through_the_one_line"),
+    ),
+    Entry(
+        "docs/node-access.md",
+        "node-access grant",
+        RunBy(f"{_CLIENT}::test_grants_are_listed_shown_extended_and_revoked"),
+    ),
+    Entry(
+        "docs/node-access.md",
+        "node-access known-hosts",
+        RunBy(f"{_CLIENT}::test_grants_are_listed_shown_extended_and_revoked"),
+    ),
+    Entry(
+        "docs/node-access.md",
+        "node-access config",
+        RunBy(f"{_CLIENT}::test_a_stock_ssh_works_through_the_one_line"),
+    ),
+    Entry("docs/node-access.md", "ssh", RunBy(f"{_CLIENT}::test_a_stock_ssh_works_through_the_one_line")),
+    Entry("docs/node-access.md", "rsync", RunBy(f"{_CLIENT}::test_a_stock_ssh_works_through_the_one_line")),
     Entry("*", "make", NotRun("the build itself, which runs the tests, or measures")),
     Entry(
         "*", "pip install", NotRun("asks a package registry; the Makefile installs the same extras before the tests")

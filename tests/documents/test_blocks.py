@@ -18,6 +18,7 @@ import yaml
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from authenticator import commands as authenticator_commands
 from authenticator.configuration import KIND, Given, configure
+from node_access.client import cli as client
 from signer import cli
 from signer.configuration import ConfigurationFile, read_configuration_file
 from signer.crds import custom_resource_definitions
@@ -218,6 +219,11 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert block.document.name in ("tpm.md", "rotation.md"), block
         case "node-access-sessions":
             assert arguments[0] in ("list", "run"), block
+        case "node-access":
+            given, _ = client.command_words(arguments)
+            assert isinstance(client.parser().parse_args(given), argparse.Namespace)
+        case "ssh" | "rsync" if block.document.name == "node-access.md":
+            assert any(word.startswith("worker-1.production") for word in arguments), block
         case "ssh" | "scp" | "ssh-keygen" | "tee":
             assert block.document.name == "ssh.md", block
         case "sed":

@@ -26,6 +26,7 @@ from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations, SerialR
 from attestors.wire.ssh.principals import LoginOnEveryNode, LoginOnNode, PlainPrincipal
 from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
 from authenticator.flow.sshd_files import SSHDFiles
+from node_access.client.touching import touch
 from tests.support.access_node import HOST, NODE, PROGRAM, USER, AccessNode
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.node_access import HOST_AUTHORITY
@@ -343,6 +344,24 @@ def test_a_renewed_certificate_prolongs_the_session(node: AccessNode) -> None:
         wait_until(lambda: session.deadline() == renewed.certificate.valid_before, "the new end")
         session.ended(renewed.certificate.valid_before)
     assert f"prolonged by the certificate with serial {renewed.certificate.serial}" in node.journal()
+
+
+def test_the_clients_connection_for_a_moment_prolongs_the_session(node: AccessNode) -> None:
+    """As the heartbeat of ``node-access`` makes it: without a session, by a stock ssh."""
+    with client(node, node.certificate(seconds=600), NODE, "sleep 1079") as session:
+        session.logged_in()
+        renewed = node.certificate(seconds=900)
+        file = node.client / "renewed-cert.pub"
+        file.write_text(f"{renewed.line}\n")
+        config = node.client / "config"
+        config.write_text(
+            f"Host {NODE}\n    HostName {HOST}\n    Port {node.port}\n    HostKeyAlias {NODE}\n"
+            f"    UserKnownHostsFile {node.client / 'known_hosts'}\n    StrictHostKeyChecking yes\n"
+            f"    IdentitiesOnly yes\n    IdentityFile {node.client / 'id'}\n    CertificateFile {file}\n"
+        )
+        assert touch(config, NODE, USER)
+        assert session.deadline() == renewed.certificate.valid_before
+        assert not touch(config, NODE, "nobody")
 
 
 @pytest.mark.parametrize(

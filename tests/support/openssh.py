@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -116,6 +117,12 @@ def write_private_key(file: Path, key: PrivateKey) -> Path:
     file.touch(mode=0o600)
     file.write_bytes(private_key_text(key))
     return file
+
+
+def is_listening(path: Path) -> bool:
+    """Whether a program, such as ``ssh-agent``, takes connections at that socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
 
 
 def blocks(text: str, beginnings: Sequence[str]) -> list[list[str]]:

@@ -25,8 +25,9 @@ _SECONDS: Final = 60
 _ACCOUNTS: Final = """\
 root:x:0:0:root:{home}:/bin/sh
 sshd:x:65533:65533::/run/sshd:/bin/false
+bastion:x:65532:65532::/:/bin/false
 """
-_SHADOW: Final = "root:*:19000:0:99999:7:::\nsshd:*:19000:0:99999:7:::\n"
+_SHADOW: Final = "root:*:19000:0:99999:7:::\nsshd:*:19000:0:99999:7:::\nbastion:*:19000:0:99999:7:::\n"
 _CONFIGURATION: Final = """\
 ListenAddress {host}
 Port {port}
@@ -43,6 +44,7 @@ PermitRootLogin prohibit-password
 StrictModes no
 PidFile none
 LogLevel DEBUG2
+Subsystem sftp internal-sftp
 """
 _START: Final = """\
 set -e
@@ -57,8 +59,10 @@ exec "$@"
 class SSHServer(ClosedAtTheEnd):
     """sshd of one node. Its files are those that an agent would write, and may be changed while it runs."""
 
-    def __init__(self, *, user_authority: PublicKey, host: str = HOST) -> None:
-        """Start it; it trusts that authority, and has no host certificate. Raises ``MissingPart``."""
+    def __init__(self, *, user_authority: PublicKey, host: str = HOST, first_lines: str = "") -> None:
+        """Start it; it trusts that authority, and has no host certificate. Of the options in ``first_lines``, where
+        ``{folder}`` is its folder, sshd takes those. Raises ``MissingPart``.
+        """
         self.host = host
         sshd = find_sshd()
         find_openssh("ssh")
@@ -80,6 +84,7 @@ class SSHServer(ClosedAtTheEnd):
             (self.folder / "passwd").write_text(_ACCOUNTS.format(home=self.folder))
             (self.folder / "shadow").write_text(_SHADOW)
             self._sshd = sshd
+            self._first_lines = first_lines.format(folder=self.folder)
             self._port, self._program = self._start()
 
     def restart(self) -> None:
@@ -120,7 +125,7 @@ class SSHServer(ClosedAtTheEnd):
     def _start(self) -> tuple[int, Program]:
         port = free_port()
         configuration = self.folder / "sshd_config"
-        configuration.write_text(_CONFIGURATION.format(host=self.host, port=port, folder=self.folder))
+        configuration.write_text(self._first_lines + _CONFIGURATION.format(host=self.host, port=port, folder=self.folder))
         start = self.folder / "start"
         start.write_text(_START.format(folder=self.folder))
         program = self._programs.start(

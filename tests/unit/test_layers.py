@@ -70,6 +70,16 @@ def test_contracts_hold() -> None:
         ("    node_access.bastions.aws.errors\n", "    node_access.bastions.aws.ec2\n"),
         ("    signal\n    socket\n    subprocess\n    tempfile\n", "    json\n    socket\n"),
         ("    bastions\n    controller\n    ssh\n", "    controller\n    bastions\n    ssh\n"),
+        (
+            "    node_access.values\nforbidden_modules =\n    os\n",
+            "    node_access.values\nforbidden_modules =\n    base64\n    os\n",
+        ),
+        ("    attestors.wire.ssh_host_keys\n    attestors.wire.statement\n", "    attestors.wire.ssh\n"),
+        ("    access\n    heartbeat | creating\n", "    heartbeat | creating\n    access\n"),
+        (
+            "    node_access.client.words\nforbidden_modules =\n    os\n",
+            "    node_access.client.words\nforbidden_modules =\n    ipaddress\n    os\n",
+        ),
     ],
     ids=[
         "ground floor",
@@ -94,6 +104,9 @@ def test_contracts_hold() -> None:
         "who calls AWS for bastions",
         "what files of bastions need",
         "the controller over bastions",
+        "the client needs OpenSSH's formats",
+        "the heartbeat over the command",
+        "what parsers of the client use",
     ],
 )
 def test_a_violation_is_found(tmp_path: Path, layers: str, reversed_layers: str) -> None:

@@ -1,0 +1,120 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from node_access.client.access import Choices, Client
+from node_access.client.addresses import COMMAND_VARIABLE, URL_VARIABLE, AddressSources
+from node_access.client.folders import DEFAULT_FOLDER, GrantFolders
+from node_access.client.grants import Target
+from node_access.client.kubectl import Kubectl, KubectlSettings
+from node_access.client.manifests import GrantRequest
+from node_access.client.terminal import is_terminal, say
+from node_access.client.words import duration, login_name, network, object_name
+
+
+def add_management(parser: argparse.ArgumentParser) -> None:
+    """Which management cluster, and where this machine's files are."""
+    group = parser.add_argument_group("management cluster")
+    group.add_argument("-n", "--namespace", default="", help="of the Cluster (default: the context's)")
+    group.add_argument("--context", default="", help="of the kubeconfig (default: the current one)")
+    group.add_argument("--kubeconfig", default="", metavar="FILE", help="default: kubectl's")
+    group.add_argument("--kubectl", default="kubectl", metavar="PROGRAM", help="default: the one in PATH")
+    add_folder(group)
+
+
+def add_folder(parser: argparse._ActionsContainer) -> None:
+    """Where this machine's files are."""
+    parser.add_argument("--folder", default=DEFAULT_FOLDER, metavar="FOLDER", help="default: %(default)s")
+
+
+def add_request(parser: argparse.ArgumentParser) -> None:
+    """What is asked for."""
+    group = parser.add_argument_group("grant")
+    group.add_argument("--cluster", default="", help="name of the Cluster, where NODE has none")
+    group.add_argument("-l", "--login", action="append", metavar="LOGIN", help="on the node (default: root)")
+    group.add_argument("--duration", default="", help="such as 8h (default: the policy's longest)")
+    group.add_argument("--reason", default="", help="for the audit log")
+    group.add_argument("--ticket", default="", help="for the audit log")
+    group.add_argument("--bastion", default="", metavar="PROVIDER", help="or None (default: the policy's)")
+    group.add_argument("--user", default="", metavar="NAME", help="your name, for API servers before 1.28")
+    group.add_argument("--identity", default="", metavar="FILE", help="an existing key, which may be on a FIDO token")
+    group.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="for the grant to be ready")
+    group.add_argument("--no-keepalive", action="store_true", help="start no background process with heartbeats")
+    add_address(parser)
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    """From where a bastion is reached."""
+    group = parser.add_argument_group("this machine's address, as a bastion sees it")
+    group.add_argument("--cidr", action="append", metavar="CIDR", help="address or network; repeat it for several")
+    group.add_argument(
+        "--public-ip-command",
+        default=os.environ.get(COMMAND_VARIABLE, ""),
+        metavar="PROGRAM",
+        help=f"prints one address on each line (default: ${COMMAND_VARIABLE})",
+    )
+    group.add_argument(
+        "--public-ip-url",
+        default=os.environ.get(URL_VARIABLE, ""),
+        metavar="URL",
+        help=f"answers with one address on each line (default: ${URL_VARIABLE})",
+    )
+
+
+def kubectl_of(options: argparse.Namespace) -> Kubectl:
+    """kubectl for the management cluster that the options name."""
+    settings = KubectlSettings(
+        program=options.kubectl,
+        kubeconfig=os.path.abspath(options.kubeconfig) if options.kubeconfig else "",
+        context=options.context,
+        namespace=object_name(options.namespace, "a namespace") if options.namespace else "",
+        environment="" if options.kubeconfig else os.environ.get("KUBECONFIG", ""),
+    )
+    return Kubectl(settings, terminal=is_terminal(), on_login=say).pinned()
+
+
+def folders_of(options: argparse.Namespace) -> GrantFolders:
+    """The folders of this machine."""
+    return GrantFolders(Path(os.path.abspath(os.path.expanduser(options.folder))))
+
+
+def client_of(options: argparse.Namespace) -> Client:
+    """Both."""
+    return Client(kubectl_of(options), folders_of(options))
+
+
+def sources_of(options: argparse.Namespace) -> AddressSources:
+    """How this machine's address is found."""
+    networks = tuple(map(network, options.cidr or ()))
+    return AddressSources(networks, options.public_ip_command, options.public_ip_url)
+
+
+def choices_of(options: argparse.Namespace, cluster: str, target: Target) -> Choices:
+    """What is asked for."""
+    if options.duration:
+        duration(options.duration)
+    request = GrantRequest(
+        cluster=cluster,
+        target=target,
+        logins=tuple(map(login_name, dict.fromkeys(options.login or ["root"]))),
+        bastion=options.bastion,
+        duration=options.duration,
+        port_forwarding=getattr(options, "port_forwarding", False),
+        command=getattr(options, "force_command", ""),
+        reason=options.reason,
+        ticket=options.ticket,
+    )
+    return Choices(
+        request,
+        sources_of(options),
+        name=object_name(options.name, "a name") if getattr(options, "name", "") else "",
+        user=options.user,
+        identity=options.identity,
+        keep=getattr(options, "keep", True),
+        keepalive=not options.no_keepalive,
+        seconds=options.timeout,
+    )

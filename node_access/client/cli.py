@@ -1,0 +1,162 @@
+"""``node-access``, which is ``kubectl-node_access``, too."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from node_access.client import doctor, file_commands, grant_commands, sessions
+from node_access.client.access import KEY_FROM_STANDARD_INPUT
+from node_access.client.arguments import add_address, add_folder, add_management, add_request
+from node_access.client.errors import ClientFailed, WrongUse
+from node_access.client.terminal import say
+
+_PLUGIN: Final = "kubectl-node_access"
+_WRONG_USE: Final = 2
+_FAILED: Final = 1
+_INTERRUPTED: Final = 130
+_SESSIONS: Final = frozenset({sessions.ssh, sessions.scp, sessions.forward_ports})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    given, words = command_words(sys.argv[1:] if arguments is None else arguments)
+    options = parser(_name()).parse_args(given)
+    options.words = words
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except WrongUse as error:
+        say(f"error: {error}")
+        return sessions.FAILED if command in _SESSIONS else _WRONG_USE
+    except ClientFailed as error:
+        say(f"error: {error}")
+        return sessions.FAILED if command in _SESSIONS else _FAILED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        return _FAILED
+
+
+def command_words(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Options, and what follows the first ``--`` of ``ssh``: the node's command, which may have options of its own."""
+    given = list(arguments)
+    if given[:1] == ["ssh"] and "--" in given:
+        at = given.index("--")
+        return given[:at], given[at + 1 :]
+    return given, []
+
+
+def _name() -> str:
+    return "kubectl node-access" if _PLUGIN in (sys.argv[0] if sys.argv else "") else "node-access"
+
+
+def parser(name: str = "node-access") -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog=name,
+        description="Reach the nodes of a Cluster by SSH, with a grant that ends. Talks to the management cluster "
+        "through kubectl.",
+    )
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    _add_sessions(commands)
+    _add_grants(commands)
+    _add_files(commands)
+    check = commands.add_parser("doctor", help="check ssh, kubectl, agent, rights, clock and configuration")
+    check.add_argument("cluster", nargs="?", default="", metavar="CLUSTER", help="check a grant for it by a dry run")
+    check.add_argument("-l", "--login", default="root", help="default: root")
+    add_management(check)
+    check.set_defaults(command=doctor.doctor)
+    return top
+
+
+def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    ssh = commands.add_parser(
+        "ssh", help="log in to a node", usage="%(prog)s [OPTIONS] NODE[.CLUSTER] [-- COMMAND ...]"
+    )
+    ssh.add_argument("node", metavar="NODE[.CLUSTER]")
+    ssh.add_argument("-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="for ssh")
+    ssh.set_defaults(command=sessions.ssh)
+    copy = commands.add_parser("scp", help="copy files from or to a node")
+    copy.add_argument(
+        "paths", nargs="+", metavar="PATH", help="a local path, or NODE[.CLUSTER]:PATH; the last is the target"
+    )
+    copy.add_argument("-r", "--recursive", action="store_true", help="folders with all that is in them")
+    copy.set_defaults(command=sessions.scp)
+    forward = commands.add_parser("forward", help="forward local ports to what a node reaches")
+    forward.add_argument("node", metavar="NODE[.CLUSTER]")
+    forward.add_argument("forwards", nargs="+", metavar="[ADDRESS:]PORT:HOST:PORT", help="as ssh -L has it")
+    forward.set_defaults(command=sessions.forward_ports)
+    for one in (ssh, copy, forward):
+        add_request(one)
+        add_management(one)
+        one.add_argument("--keep", action="store_true", help="keep the grant when its last session has ended")
+        if one is not forward:
+            one.add_argument("--port-forwarding", action="store_true", help="ask for port forwarding, too")
+
+
+def _add_grants(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    grant = commands.add_parser("grant", help="create, list, show, extend, revoke and approve grants")
+    actions = grant.add_subparsers(required=True, metavar="ACTION")
+    create = actions.add_parser("create", help="ask for access that outlives a session")
+    create.add_argument("nodes", nargs="*", metavar="NODE.CLUSTER")
+    create.add_argument("--all-nodes", action="store_true", help="every node of --cluster, also later ones")
+    create.add_argument("--name", default="", help="of the grant (default: made from the node's)")
+    create.add_argument("--port-forwarding", action="store_true", help="allow port forwarding")
+    create.add_argument("--force-command", default="", metavar="COMMAND", help="the only command that nodes run")
+    create.add_argument("--no-wait", action="store_true", help="print the grant before it is ready")
+    add_request(create)
+    create.set_defaults(command=grant_commands.create)
+    listing = actions.add_parser("list", help="the grants of the namespace")
+    listing.set_defaults(command=grant_commands.list_grants)
+    show = actions.add_parser("show", help="one grant, with its conditions")
+    show.add_argument("grant", metavar="GRANT")
+    show.set_defaults(command=grant_commands.show_one)
+    extend = actions.add_parser("extend", help="send one heartbeat, and write the new certificates")
+    extend.add_argument("grant", metavar="GRANT")
+    extend.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for the answer")
+    extend.set_defaults(command=grant_commands.extend)
+    revoke = actions.add_parser("revoke", help="end grants, and their sessions")
+    revoke.add_argument("grants", nargs="+", metavar="GRANT")
+    revoke.set_defaults(command=grant_commands.revoke)
+    approve = actions.add_parser("approve", help="approve or deny another person's grant")
+    approve.add_argument("grant", metavar="GRANT")
+    approve.add_argument("--deny", action="store_true", help="end it instead")
+    approve.add_argument("--yes", action="store_true", help="do not ask")
+    approve.add_argument("--user", default="", metavar="NAME", help="your name, for API servers before 1.28")
+    approve.set_defaults(command=grant_commands.approve)
+    for one in (create, listing, show, extend):
+        one.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+    for one in (create, listing, show, extend, revoke, approve):
+        add_management(one)
+    patch = commands.add_parser("patch-ingress", help="let a bastion be reached from this machine's present address")
+    patch.add_argument("grant", metavar="GRANT")
+    add_address(patch)
+    add_management(patch)
+    patch.set_defaults(command=grant_commands.patch_ingress)
+
+
+def _add_files(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    config = commands.add_parser("config", help="write ssh's configuration for the live grants of this machine")
+    config.add_argument("--install", action="store_true", help="have ~/.ssh/config include it")
+    config.add_argument("-l", "--login", default="", help="on the nodes (default: the grant's first)")
+    add_management(config)
+    config.set_defaults(command=file_commands.config)
+    known = commands.add_parser("known-hosts", help="print the known_hosts lines of a grant")
+    known.add_argument("grant", metavar="GRANT")
+    add_management(known)
+    known.set_defaults(command=file_commands.show_known_hosts)
+    agent = commands.add_parser("agent", help="keep a grant of this machine alive until it ends; others start it")
+    agent.add_argument("grant", metavar="GRANT", help="name, NAMESPACE/NAME or UID")
+    agent.add_argument(KEY_FROM_STANDARD_INPUT, action="store_true", help=argparse.SUPPRESS)
+    add_folder(agent)
+    agent.set_defaults(command=file_commands.agent)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

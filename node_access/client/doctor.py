@@ -1,0 +1,203 @@
+"""``doctor``: what this machine and the management cluster lack, before one needs it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from node_access.client.access import Client, new_name, node_target
+from node_access.client.arguments import client_of
+from node_access.client.errors import ClientFailed
+from node_access.client.file_commands import USER_CONFIG
+from node_access.client.include import is_installed
+from node_access.client.keys import fresh_key
+from node_access.client.manifests import GrantRequest, grant_manifest
+from node_access.client.programs import run_bounded
+from node_access.client.ssh_agent import SSHAgent, agent_address
+from node_access.client.tables import table
+from node_access.client.terminal import show
+from node_access.client.touching import program
+from node_access.client.words import login_name, object_name, time
+
+OLDEST_SSH: Final = (8, 5)
+"""``KnownHostsCommand`` is from 8.5."""
+OLDEST_KUBECTL: Final = 26
+_CLOCK_SECONDS: Final = 120
+_VERSION: Final = re.compile(r"OpenSSH(?:_for_Windows)?_([0-9]+)\.([0-9]+)", re.ASCII)
+_MAXIMUM_BYTES: Final = 256 * 1024
+_WAYS_IN: Final = "NoOtherWaysInDeclared"
+_EFFECTIVE: Final[Mapping[str, tuple[str, ...]]] = {
+    "stricthostkeychecking": ("true", "yes"),
+    "forwardagent": ("no",),
+    "identitiesonly": ("yes",),
+    "globalknownhostsfile": ("none",),
+}
+"""As ``ssh -G`` prints them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """As it should be."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """It works without, or it could not be told."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Access does not work, or is not safe."""
+
+    what: str
+
+
+Finding = Passed | Warned | Failed
+_WORDS: Final = {Passed: "ok", Warned: "warning", Failed: "FAILED"}
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Print a table of checks; exit code 1 if one failed."""
+    client = client_of(options)
+    login, cluster = login_name(options.login), options.cluster
+    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+        ("ssh", _ssh),
+        ("kubectl", lambda: _kubectl(client)),
+        ("ssh-agent", _agent),
+        ("identity", lambda: _identity(client)),
+        ("rights", lambda: _rights(client, login)),
+        ("~/.ssh/config", lambda: _config(client)),
+    ]
+    if cluster:
+        checks.append(("grant, clock", lambda: _dry_run(client, object_name(cluster, "a Cluster"), login)))
+        checks.append(("other ways in", lambda: _ways_in(client, cluster)))
+    found = [(name, finding) for name, check in checks for finding in _findings(check)]
+    rows = [(name, _WORDS[type(finding)], finding.what) for name, finding in found]
+    width = 80 - max(len(name) for name, _ in found) - 11
+    split = [
+        (name if at == 0 else "", word if at == 0 else "", what[at : at + width])
+        for name, word, what in rows
+        for at in range(0, max(1, len(what)), width)
+    ]
+    show(table(("CHECK", "RESULT", ""), split, shrink=(2,)))
+    return 1 if any(isinstance(finding, Failed) for _, finding in found) else 0
+
+
+def _findings(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    try:
+        return list(check())
+    except ClientFailed as error:
+        return [Failed(str(error))]
+
+
+def _ssh() -> Iterator[Finding]:
+    found = run_bounded([program("ssh"), "-V"], maximum_bytes=4096, seconds=10, environment=os.environ)
+    version = _VERSION.search(found.error + found.output.decode("ascii", "replace"))
+    if version is None:
+        yield Warned("not OpenSSH")
+        return
+    numbers = (int(version[1]), int(version[2]))
+    text = ".".join(map(str, numbers))
+    yield Passed(f"OpenSSH {text}") if numbers >= OLDEST_SSH else Failed(f"OpenSSH {text}: 8.5 or newer is needed")
+
+
+def _kubectl(client: Client) -> Iterator[Finding]:
+    version = client.kubectl.version().get("clientVersion")
+    minor = str(version.get("minor", "")).rstrip("+") if isinstance(version, dict) else ""
+    if not minor.isdigit():
+        yield Warned("it does not say its version")
+    elif int(minor) < OLDEST_KUBECTL:
+        yield Warned(f"version 1.{minor}: before 1.26 it cannot say who you are, so give --user")
+    else:
+        yield Passed(f"version 1.{minor}")
+
+
+def _agent() -> Iterator[Finding]:
+    try:
+        count = len(SSHAgent(agent_address(os.environ)).listed())
+    except ClientFailed as error:
+        yield Warned(f"{error}; private keys of grants will be on disk")
+        return
+    yield Passed(f"{count} keys")
+
+
+def _identity(client: Client) -> Iterator[Finding]:
+    try:
+        yield Passed(client.kubectl.who_am_i().username)
+    except ClientFailed as error:
+        yield Warned(f"unknown, so give --user: {error}")
+
+
+def _rights(client: Client, login: str) -> Iterator[Finding]:
+    wanted = [(verb, "accessgrants", "") for verb in ("create", "get", "list", "patch", "delete")]
+    for verb, resource, name in (*wanted, ("use", "logins", login)):
+        what = f"{verb} {resource}{f'/{name}' if name else ''}"
+        yield Passed(what) if client.kubectl.may_i(verb, resource, name) else Failed(f"{what}: you have no such right")
+
+
+def _config(client: Client) -> Iterator[Finding]:
+    if not is_installed(Path(USER_CONFIG).expanduser(), client.folders.pattern):
+        yield Warned("it does not include the grants first: node-access config --install; `node-access ssh` works")
+        return
+    yield Passed("it includes the grants first")
+    for folder, record in client.folders.all():
+        if folder.why_ended or not folder.config.exists():
+            continue
+        host = next(line.split()[1] for line in folder.config.read_text().splitlines() if line.startswith("Host "))
+        found = _effective(host)
+        wrong = sorted(name for name, values in _EFFECTIVE.items() if found.get(name) not in values)
+        if str(folder.path) not in found.get("userknownhostsfile", ""):
+            yield Failed(f"{host} is another file's: ssh does not use the grant {record.key.name}")
+        elif wrong:
+            yield Failed(f"{host}: another file sets {', '.join(wrong)}")
+        else:
+            yield Passed(host)
+
+
+def _effective(host: str) -> Mapping[str, str]:
+    """What ssh makes of all of a person's configuration."""
+    words = [program("ssh"), "-G", host]
+    found = run_bounded(words, maximum_bytes=_MAXIMUM_BYTES, seconds=10, environment=os.environ)
+    lines = (line.partition(" ") for line in found.output.decode("utf-8", "replace").splitlines())
+    return {name: value for name, _, value in reversed(list(lines))}
+
+
+def _dry_run(client: Client, cluster: str, login: str) -> Iterator[Finding]:
+    request = GrantRequest(cluster, node_target(()), (login,))
+    before = datetime.now(UTC)
+    made = client.kubectl.create(grant_manifest(request, new_name(request), fresh_key().public), dry_run=True)
+    yield Passed(f"a grant for {cluster} would be accepted")
+    metadata = made.get("metadata")
+    stated = metadata.get("creationTimestamp") if isinstance(metadata, dict) else ""
+    try:
+        skew = abs((time(str(stated)) - before).total_seconds())
+    except ValueError:
+        yield Warned("the management cluster does not say what time it is")
+        return
+    text = f"this machine's clock is {skew:.0f} s off the management cluster's"
+    yield Passed(text) if skew <= _CLOCK_SECONDS else Failed(text)
+
+
+def _ways_in(client: Client, cluster: str) -> Iterator[Finding]:
+    try:
+        status: Any = client.kubectl.get_policy_conditions(cluster).get("status")
+    except ClientFailed as error:
+        yield Warned(f"not known: {error}")
+        return
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    for one in conditions if isinstance(conditions, list) else []:
+        if isinstance(one, dict) and one.get("type") == _WAYS_IN:
+            message = str(one.get("message", ""))
+            yield Passed("none is declared") if one.get("status") == "True" else Warned(message)
+            return
+    yield Warned("the Cluster's policy says nothing about them")

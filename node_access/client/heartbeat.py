@@ -1,0 +1,251 @@
+"""The background process of one grant: heartbeats, new certificates, and a connection for a moment after each."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+from attestors.wire.ssh.certificate import parse_certificate
+from attestors.wire.ssh.errors import SSHRefused
+from attestors.wire.ssh.keys import PublicKey
+from attestors.wire.ssh.principals import HostName
+from node_access.client.errors import ClientFailed, Conflict, Forbidden, Invalid, ManagementFailed, NotFound
+from node_access.client.folders import BadFolder, FolderRecord, GrantFolder
+from node_access.client.grants import AllNodesTarget, Grant, InvalidGrant, parse_grant
+from node_access.client.keys import FreshKey, needs_touch
+from node_access.client.kubectl import Kubectl
+from node_access.client.lifecycle import interval, is_paused, is_ready, waits_for, why_over
+from node_access.client.manifests import heartbeat_patch
+from node_access.client.ssh_agent import NoAgent, SSHAgent
+from node_access.client.ssh_files import Access, NotUsable, access_of
+from node_access.client.touching import touch
+from node_access.client.words import duration_text, printable
+
+_MAXIMUM_TOUCHED: Final = 16
+_RENEWAL_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 30.0
+_COMMENT: Final = "node-access"
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutAgent:
+    """The key is not in an ssh-agent, or this process does not have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InAgent:
+    """This process hands key and certificates to the agent, with a lifetime, again and again."""
+
+    agent: SSHAgent
+    key: FreshKey = field(repr=False)
+
+    def give(self, access: Access, now: float) -> None:
+        """Hand over what counts until the certificates end.
+
+        Raises:
+            NoAgent: the agent refuses.
+        """
+        self.agent.add_key(self.key.private, f"{_COMMENT} {access.grant.key}", int(access.valid_before - now))
+        self.give_certificates(access, now)
+
+    def give_certificates(self, access: Access, now: float) -> None:
+        """Hand over the certificates alone, until they end; the key keeps its lifetime.
+
+        Raises:
+            NoAgent: the agent refuses.
+        """
+        seconds = int(access.valid_before - now)
+        name = f"{_COMMENT} {access.grant.key}"
+        for hop, signed in access.certificates.items():
+            self.agent.add_certificate(self.key.private, signed, f"{name} {hop.value}", seconds)
+
+
+KeyPlace: TypeAlias = WithoutAgent | InAgent
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The grant has ended."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A signal asked this process to stop; the grant goes on until its heartbeat is missing."""
+
+
+class Heartbeat:
+    """Keeps one grant alive."""
+
+    def __init__(
+        self,
+        kubectl: Kubectl,
+        folder: GrantFolder,
+        record: FolderRecord,
+        place: KeyPlace,
+        *,
+        say: Callable[[str], None],
+        stop: threading.Event,
+    ) -> None:
+        self._kubectl = kubectl
+        self._folder = folder
+        self._record = record
+        self._place = place
+        self._say = say
+        self._stop = stop
+        self._said = ""
+        self._written: tuple[int, ...] = ()
+        self._ends: tuple[datetime, ...] = ()
+
+    def run(self) -> Over | Stopped:
+        """Go on until the grant is over; its folder says why then."""
+        wait, step = 0.0, self._begin
+        while not self._stop.wait(wait):
+            try:
+                grant = step()
+                self._ends = grant.status.expiration
+                wait, step = interval(grant, random.random()).total_seconds(), self._beat  # noqa: S311 - no secret
+            except _GrantOver as over:
+                return self._over(str(over))
+            except NotFound:
+                return self._over("it is gone: it was revoked, or it ended")
+            except (Forbidden, Conflict) as error:
+                return self._over(f"its heartbeat was refused: {error}")
+            except (ManagementFailed, InvalidGrant, NotUsable, BadFolder) as error:
+                self._tell(str(error))
+                if any(datetime.now(UTC) >= end for end in self._ends):
+                    return self._over("its time is over, and the management cluster did not prolong it")
+                wait = min([_RETRY_SECONDS, *(max(1.0, _seconds_until(end)) for end in self._ends)])
+        return Stopped()
+
+    def _begin(self) -> Grant:
+        """The creation counts as a heartbeat."""
+        grant = self._get()
+        if is_ready(grant):
+            self._use(grant)
+        return grant
+
+    def _beat(self) -> Grant:
+        before = self._get()
+        if is_paused(before):
+            self._tell(waits_for(before))
+            return before
+        try:
+            self._kubectl.patch_grant(before.key.name, heartbeat_patch(before.key, datetime.now(UTC)))
+        except Invalid as error:
+            raise ManagementFailed(str(error)) from error
+        return self._renewed(before)
+
+    def _get(self) -> Grant:
+        grant = parse_grant(self._kubectl.get_grant(self._record.key.name))
+        if grant.key != self._record.key:
+            raise NotFound("another grant has its name")
+        if why := why_over(grant, datetime.now(UTC)):
+            raise _GrantOver(why)
+        return grant
+
+    def _renewed(self, before: Grant) -> Grant:
+        """The grant once the controller has answered the heartbeat, with its certificates on this machine."""
+        deadline = time.monotonic() + _RENEWAL_SECONDS
+        while True:
+            grant = self._get()
+            answered = grant.status.last_heartbeat != before.status.last_heartbeat
+            if is_ready(grant) and (answered or self._written != serials(grant)):
+                self._use(grant)
+                return grant
+            if time.monotonic() > deadline or self._stop.wait(_POLL_SECONDS):
+                self._tell(f"no answer to the heartbeat yet; the grant waits for {waits_for(grant)}")
+                return grant
+
+    def _use(self, grant: Grant) -> None:
+        found = serials(grant)
+        if found == self._written:
+            return
+        access = access_of(grant, grant.public_key, int(datetime.now(UTC).timestamp()))
+        self._folder.write_access(access, self._record)
+        if isinstance(self._place, InAgent):
+            try:
+                self._place.give(access, datetime.now(UTC).timestamp())
+            except NoAgent as error:
+                self._tell(str(error))
+        first, self._written = not self._written, found
+        left = duration_text(datetime.fromtimestamp(access.valid_before, UTC) - datetime.now(UTC))
+        self._tell(f"certificates for {left}")
+        if not first:
+            self._touch(access)
+
+    def _touch(self, access: Access) -> None:
+        nodes = touched(access, self._folder.session_nodes())
+        for node, login in itertools.product(nodes, access.grant.logins):
+            try:
+                if not touch(self._folder.config, access.alias(node), login):
+                    self._tell(f"{node}: no login as {login}, so sessions of it are not prolonged")
+            except ClientFailed as error:
+                self._tell(str(error))
+
+    def _over(self, why: str) -> Over:
+        shown = printable(why)
+        self._tell(f"the grant has ended: {shown}")
+        with self._folder.exclusive():
+            self._folder.end(shown)
+        if isinstance(self._place, InAgent):
+            forget(self._place.agent, blobs_of(self._place.agent, self._place.key.public))
+        return Over(shown)
+
+    def _tell(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._say(text)
+
+
+class _GrantOver(Exception):
+    """The grant has ended."""
+
+
+def serials(grant: Grant) -> tuple[int, ...]:
+    """Which certificates the status has."""
+    return tuple(sorted(one.signed.certificate.serial for one in grant.status.certificates))
+
+
+def touched(access: Access, in_use: Sequence[str]) -> tuple[HostName, ...]:
+    """The nodes to which a connection is opened: those that the grant names, else those with sessions of ours.
+
+    None if each login needs a person at a FIDO token.
+    """
+    if needs_touch(access.grant.public_key):
+        return ()
+    nodes = tuple(one.node for one in access.targets)
+    if isinstance(access.grant.target, AllNodesTarget):
+        nodes = tuple(node for node in nodes if str(node) in in_use)
+    return nodes[:_MAXIMUM_TOUCHED]
+
+
+def forget(agent: SSHAgent, blobs: Iterable[bytes]) -> None:
+    """Have the agent forget a key and its certificates, as far as it answers."""
+    for blob in blobs:
+        with contextlib.suppress(NoAgent):
+            agent.remove(blob)
+
+
+def blobs_of(agent: SSHAgent, key: PublicKey) -> tuple[bytes, ...]:
+    """The key, and every certificate for it that the agent has."""
+    found = [key.blob]
+    with contextlib.suppress(NoAgent):
+        for blob in agent.listed():
+            with contextlib.suppress(SSHRefused):
+                if parse_certificate(blob).certificate.public_key == key:
+                    found.append(blob)
+    return tuple(found)
+
+
+def _seconds_until(moment: datetime) -> float:
+    return (moment - datetime.now(UTC)).total_seconds()

@@ -1,0 +1,136 @@
+"""``ssh``, ``scp`` and ``forward``: a grant, and then OpenSSH's own program."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from node_access.client.access import Choices, Client, Held
+from node_access.client.arguments import choices_of, client_of
+from node_access.client.errors import ClientFailed, WrongUse
+from node_access.client.grants import NodesTarget
+from node_access.client.terminal import say
+from node_access.client.touching import program
+from node_access.client.words import Destination, destination, forward
+
+FAILED: Final = 255
+"""``ssh``'s own exit code for a failure before the remote command ran."""
+_REMOTE: Final = re.compile(r"([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?):(.*)", re.ASCII | re.DOTALL)
+_SIGNALLED: Final = 128
+MakeWords = Callable[[Path, str], Sequence[str]]
+
+
+def ssh(options: argparse.Namespace) -> int:
+    """``node-access ssh NODE[.CLUSTER] [-- COMMAND]``."""
+    return _run(options, options.node, lambda config, alias: ssh_words(config, alias, options.words, options.option))
+
+
+def forward_ports(options: argparse.Namespace) -> int:
+    """``node-access forward NODE[.CLUSTER] PORT:HOST:PORT``."""
+    forwards = [forward(one) for one in options.forwards]
+    options.port_forwarding = True
+    return _run(options, options.node, lambda config, alias: forward_words(config, alias, forwards))
+
+
+def scp(options: argparse.Namespace) -> int:
+    """``node-access scp SOURCE... TARGET``."""
+    nodes = {found[1] for one in options.paths if (found := _remote(one)) is not None}
+    if len(nodes) != 1:
+        raise WrongUse("name one node, as NODE[.CLUSTER]:PATH")
+    return _run(
+        options, nodes.pop(), lambda config, alias: scp_words(config, alias, options.paths, recursive=options.recursive)
+    )
+
+
+def ssh_words(config: Path, alias: str, words: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
+    """The command line. ``--`` keeps ssh from reading the command's words as its own options."""
+    command = [program("ssh"), "-F", str(config), *(word for one in settings for word in ("-o", one)), alias]
+    return [*command, "--", *words] if words else command
+
+
+def forward_words(config: Path, alias: str, forwards: Sequence[str]) -> list[str]:
+    """The command line of a connection that only forwards ports."""
+    given = [word for one in forwards for word in ("-L", one)]
+    return [program("ssh"), "-F", str(config), "-N", "-o", "ExitOnForwardFailure=yes", *given, alias]
+
+
+def scp_words(config: Path, alias: str, paths: Sequence[str], *, recursive: bool) -> list[str]:
+    """The command line, with the host's name in ssh's configuration for the node's."""
+    given = [one if (found := _remote(one)) is None else f"{alias}:{found[2]}" for one in paths]
+    return [program("scp"), "-F", str(config), *(["-r"] if recursive else []), "--", *given]
+
+
+def _remote(path: str) -> re.Match[str] | None:
+    """As scp reads a path: remote if a colon comes before every slash."""
+    return _REMOTE.fullmatch(path) if ":" in path.partition("/")[0] and not path.startswith((":", "[")) else None
+
+
+def _run(options: argparse.Namespace, named: str, words: MakeWords) -> int:
+    client = client_of(options)
+    client.folders.forget_ended()
+    where = destination(named, options.cluster, client.known())
+    choices = choices_of(options, where.cluster, NodesTarget((where.node,)))
+    with contextlib.ExitStack() as stack:
+        held = _held(client, where, choices, stack)
+        stack.callback(_leave, client, held)
+        access = client.open(held, choices.seconds)
+        if where.node not in [one.node for one in access.targets]:
+            raise ClientFailed(f"{where.node}: the grant's status does not say where it is")
+        if choices.keepalive:
+            client.start_heartbeat(held)
+        return run_program(words(held.folder.config, access.alias(where.node)))
+
+
+def _held(client: Client, where: Destination, choices: Choices, stack: contextlib.ExitStack) -> Held:
+    """A grant in which this process is registered, so that no other one ends it."""
+    for held in client.find(where, choices.request.logins[0], choices):
+        with held.folder.exclusive():
+            if not held.folder.why_ended:
+                stack.enter_context(held.folder.session(where.node))
+                return replace(held, record=replace(held.record, login=choices.request.logins[0]))
+    made = client.make(choices)
+    stack.enter_context(made.folder.session(where.node))
+    return made
+
+
+def _leave(client: Client, held: Held) -> None:
+    """Revoke the grant at the end of its last session, unless it is kept."""
+    with held.folder.exclusive():
+        if why := held.folder.why_ended:
+            say(f"the grant {held.record.key.name} has ended: {why}")
+        elif not held.record.keep and not held.folder.session_nodes():
+            try:
+                client.revoke(held.folder, held.record, "its last session ended")
+            except ClientFailed as error:
+                say(f"the grant {held.record.key.name} could not be revoked, and ends without heartbeats: {error}")
+
+
+def run_program(words: Sequence[str]) -> int:
+    """Run a program at the terminal; returns its exit code, 128 and more for a signal, as a shell does.
+
+    Raises:
+        ClientFailed: it cannot be started.
+    """
+    try:
+        process = subprocess.Popen(list(words))  # noqa: S603
+    except OSError as error:
+        raise ClientFailed(f"{words[0]} cannot be started: {error.strerror}") from error
+    # What the keyboard interrupts is the program, not this one: it has to clean up.
+    former = {number: signal.signal(number, lambda *_: None) for number in _interruptions()}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else _SIGNALLED - code
+
+
+def _interruptions() -> tuple[signal.Signals, ...]:
+    return tuple(getattr(signal, name) for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name))

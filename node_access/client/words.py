@@ -1,0 +1,195 @@
+"""Names, addresses, times and text that come from a person or from the cluster. Pure.
+
+Text of the cluster is hostile to a terminal and to files of ``ssh``: it becomes a typed value here, or it is shown with
+every control character escaped.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from attestors.wire.ssh.errors import SSHRefused
+from attestors.wire.ssh.options import Network, parse_network
+from attestors.wire.ssh.principals import HostName, LoginOnNode
+from node_access.client.errors import WrongUse
+
+MAXIMUM_SHOWN: Final = 1024
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_DURATION: Final = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?", re.ASCII)
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z", re.ASCII)
+_FORWARD: Final = re.compile(
+    r"(?:(?:[A-Za-z0-9.*-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):)?[0-9]{1,5}:"
+    r"(?:[A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}",
+    re.ASCII,
+)
+
+
+def printable(text: str, maximum: int = MAXIMUM_SHOWN) -> str:
+    """The text in one line, without what a terminal would obey, and shortened."""
+    shown = text if len(text) <= maximum else text[: maximum - 1] + "…"
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in shown)
+
+
+def object_name(text: str, what: str) -> str:
+    """A name of an object (RFC 1123, subdomain), which no program takes for an option.
+
+    Raises:
+        WrongUse: it is none.
+    """
+    if _OBJECT_NAME.fullmatch(text) is None:
+        raise WrongUse(f"{text[:64]!a} is not {what}: lower-case letters, digits, '-' and '.'")
+    return text
+
+
+def label(text: str, what: str) -> str:
+    """A name without dots (RFC 1123, label).
+
+    Raises:
+        WrongUse: it is none.
+    """
+    if _LABEL.fullmatch(text) is None:
+        raise WrongUse(f"{text[:64]!a} is not {what}: lower-case letters, digits and '-'")
+    return text
+
+
+def node_name(text: str) -> HostName:
+    """A node's name.
+
+    Raises:
+        WrongUse: it is none that a host certificate can have.
+    """
+    try:
+        return HostName(text)
+    except SSHRefused as error:
+        raise WrongUse(error.message) from error
+
+
+def login_name(text: str) -> str:
+    """A login on nodes.
+
+    Raises:
+        WrongUse: it is none that a certificate can have.
+    """
+    try:
+        return LoginOnNode(text, "node").login
+    except SSHRefused:
+        raise WrongUse(f"{text[:64]!a} is not a login: lower-case letters, digits, '.', '_' and '-'") from None
+
+
+def network(text: str) -> Network:
+    """An address, or a network in its usual form.
+
+    Raises:
+        WrongUse: it is neither.
+    """
+    try:
+        return parse_network(text) if "/" in text else network_of(ipaddress.ip_address(text))
+    except SSHRefused as error:
+        raise WrongUse(error.message) from error
+    except ValueError:
+        raise WrongUse(f"{text[:64]!a} is neither an address nor a network") from None
+
+
+def network_of(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> Network:
+    """The network that has that address alone.
+
+    Raises:
+        WrongUse: no connection comes from such an address.
+    """
+    mapped = isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped is not None or address.scope_id)
+    if address.is_unspecified or address.is_multicast or mapped:
+        raise WrongUse(f"no connection comes from {address}")
+    return ipaddress.ip_network(address)
+
+
+def duration(text: str) -> timedelta:
+    """A duration such as ``8h`` or ``1h30m``, as Kubernetes writes it.
+
+    Raises:
+        WrongUse: it is none, or 0.
+    """
+    found = _DURATION.fullmatch(text)
+    length = timedelta()
+    if found is not None:
+        hours, minutes, seconds = (int(one or 0) for one in found.groups())
+        length = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    if not length:
+        raise WrongUse(f"{text[:64]!a} is not a duration: write it such as 8h or 90m")
+    return length
+
+
+def time(text: str) -> datetime:
+    """A time of the API server (RFC 3339, UTC).
+
+    Raises:
+        ValueError: it is none.
+    """
+    if _TIME.fullmatch(text) is None:
+        raise ValueError("not a time")
+    return datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+
+
+def time_text(moment: datetime) -> str:
+    """The text of a time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def forward(text: str) -> str:
+    """``[BIND:]PORT:HOST:PORT``, as ``ssh -L`` has it.
+
+    Raises:
+        WrongUse: it is something else.
+    """
+    if _FORWARD.fullmatch(text) is None:
+        raise WrongUse(f"{text[:64]!a} is not [ADDRESS:]PORT:HOST:PORT")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A node of a cluster."""
+
+    node: HostName
+    cluster: str
+
+    def __str__(self) -> str:
+        return f"{self.node}.{self.cluster}"
+
+
+def destination(text: str, cluster: str, known: Sequence[Destination]) -> Destination:
+    """``NODE.CLUSTER``, or ``NODE`` where ``cluster`` is given or a known one has the node.
+
+    Names of nodes may have dots, and names of Clusters have none here.
+
+    Raises:
+        WrongUse: it is none, or the cluster is not known.
+    """
+    if cluster:
+        object_name(cluster, "the name of a Cluster")
+        return Destination(node_name(text.removesuffix(f".{cluster}")), cluster)
+    for one in known:
+        if text == str(one):
+            return one
+    clusters = {one.cluster for one in known if text == str(one.node)}
+    if len(clusters) == 1:
+        return Destination(node_name(text), clusters.pop())
+    node, dot, named = text.rpartition(".")
+    if not dot or clusters:
+        raise WrongUse(f"which Cluster is {text[:253]!a} of? Write NODE.CLUSTER, or use --cluster")
+    return Destination(node_name(node), label(named, "the name of a Cluster"))
+
+
+def duration_text(length: timedelta) -> str:
+    """``1h30m``, for people."""
+    seconds = max(0, int(length.total_seconds()))
+    hours, rest = divmod(seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    if hours:
+        return f"{hours}h{minutes:02}m" if minutes else f"{hours}h"
+    return f"{minutes}m" if minutes else f"{seconds}s"

@@ -1,0 +1,162 @@
+"""Arguments, command lines of other programs, keys, and what is asked at a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.signatures import public_key_of
+from node_access.client import access, touching
+from node_access.client.cli import command_words, main, parser
+from node_access.client.errors import ClientFailed, WrongUse
+from node_access.client.grants import AllNodesTarget
+from node_access.client.heartbeat import touched
+from node_access.client.keys import existing_key, fresh_key, needs_touch, read_fresh_key
+from node_access.client.manifests import GrantRequest
+from node_access.client.programs import ProgramFailed, run_bounded
+from node_access.client.sessions import forward_words, run_program, scp_words, ssh_words
+from node_access.client.ssh_files import access_of
+from node_access.client.terminal import ask, confirm
+from tests.support.openssh import public_keys
+from tests.unit.node_access.client.made import KEY, grant
+
+CONFIG = Path("/x/config")
+ALIAS = "worker-1.production"
+
+
+def test_the_nodes_command_has_options_of_its_own() -> None:
+    assert command_words(["ssh", "a.b", "--keep", "--", "ls", "--", "-l"]) == (
+        ["ssh", "a.b", "--keep"],
+        ["ls", "--", "-l"],
+    )
+    assert command_words(["scp", "--", "a"]) == (["scp", "--", "a"], [])
+    words = ssh_words(CONFIG, ALIAS, ["-oProxyCommand=x", "-l"], ["LogLevel=ERROR"])
+    assert words[1:] == ["-F", str(CONFIG), "-o", "LogLevel=ERROR", ALIAS, "--", "-oProxyCommand=x", "-l"]
+    assert "--" not in ssh_words(CONFIG, ALIAS, [])
+
+
+def test_forwards_and_copies() -> None:
+    assert forward_words(CONFIG, ALIAS, ["80:a:80"])[3:] == [
+        "-N",
+        "-o",
+        "ExitOnForwardFailure=yes",
+        "-L",
+        "80:a:80",
+        ALIAS,
+    ]
+    words = scp_words(CONFIG, ALIAS, ["-r", "dir/a:b", "worker-1:/x y"], recursive=True)
+    assert words[3:] == ["-r", "--", "-r", "dir/a:b", f"{ALIAS}:/x y"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ssh", "-oProxyCommand=x.production"],
+        ["ssh", "Worker.production"],
+        ["ssh", "a.b", "--login", "-root"],
+        ["ssh", "a.b", "--duration", "1d"],
+        ["ssh", "a.b", "--cidr", "198.51.100.7/24"],
+        ["ssh", "a.b", "--identity", "/nowhere/id"],
+        ["scp", "a", "b"],
+        ["scp", "a.b:x", "c.d:y"],
+        ["forward", "a.b", "-R1:a:2"],
+    ],
+)
+def test_wrong_use_has_the_exit_code_of_ssh(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    try:
+        code = main([*words, "--bastion", "None", "--kubectl", str(program), "--folder", str(tmp_path / "f")])
+    except SystemExit as error:
+        code = 255 if error.code == 2 else 0
+    assert code == 255
+    assert not (tmp_path / "f").exists()
+    capsys.readouterr()
+
+
+def test_wrong_use_of_other_commands_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["agent", "x", "--folder", str(tmp_path)]) == 2
+    assert main(["grant", "list", "--kubectl", "no-such-kubectl", "--context", "x"]) == 1
+    assert "no live grant of this machine" in capsys.readouterr().err
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["ssh"], ["scp"], ["forward"], ["grant", "create"], ["grant", "approve"], ["config"], ["doctor"]):
+        with pytest.raises(SystemExit) as ended:
+            parser("kubectl node-access").parse_args([*words, "--help"])
+        assert ended.value.code == 0
+    assert "kubectl node-access" in capsys.readouterr().out
+
+
+def test_keys(tmp_path: Path) -> None:
+    made = fresh_key()
+    assert read_fresh_key(made.text).public == made.public
+    assert "private" not in repr(made)
+    for content in (b"", b"x", b"-----BEGIN OPENSSH PRIVATE KEY-----\n"):
+        with pytest.raises(ValueError, match="not an Ed25519 private key"):
+            read_fresh_key(content)
+    (tmp_path / "id.pub").write_text(f"{key_line(made.public)} me@home\n")
+    assert existing_key(str(tmp_path / "id")).identity == str(tmp_path / "id.pub")
+    (tmp_path / "id").touch()
+    assert existing_key(str(tmp_path / "id.pub")).identity == str(tmp_path / "id")
+    (tmp_path / "bad.pub").write_text('command="x" ssh-ed25519 AAAA\n')
+    with pytest.raises(WrongUse):
+        existing_key(str(tmp_path / "bad"))
+    assert [name for name, key in public_keys().items() if needs_touch(key)] == ["sk-ed25519", "sk-ecdsa"]
+
+
+def test_a_connection_for_a_moment_needs_no_person() -> None:
+    direct = access_of(grant(), public_key_of(KEY), int(time.time()))
+    assert list(map(str, touched(direct, ()))) == ["worker-1"]
+    security_key = replace(direct.grant, public_key=public_keys()["sk-ed25519"])
+    assert touched(replace(direct, grant=security_key), ()) == ()
+    every = replace(direct, grant=replace(direct.grant, target=AllNodesTarget()))
+    assert touched(every, ()) == ()
+    assert list(map(str, touched(every, ("worker-1",)))) == ["worker-1"]
+
+
+def test_exit_codes_are_the_programs() -> None:
+    assert run_program([sys.executable, "-c", "raise SystemExit(7)"]) == 7
+    assert run_program([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
+    with pytest.raises(ClientFailed):
+        run_program(["/nowhere/ssh"])
+    with pytest.raises(ClientFailed):
+        touching.program("no-such-program")
+
+
+def test_a_program_that_does_not_end_is_killed() -> None:
+    with pytest.raises(ProgramFailed, match="did not end"):
+        run_bounded(["sleep", "60"], maximum_bytes=1, seconds=0.1, environment=os.environ)
+
+
+def test_standard_input_reaches_a_program() -> None:
+    found = run_bounded(["cat"], maximum_bytes=9, seconds=30, standard_input=b"given", environment=os.environ)
+    assert (found.code, found.output) == (0, b"given")
+
+
+def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
+    assert not confirm("really?")
+    with pytest.raises(ClientFailed, match="--bastion None"):
+        ask("address?")
+
+
+def test_names_of_grants_are_names_of_objects() -> None:
+    request = GrantRequest("production", grant().target, ("root",))
+    names = {access.new_name(request) for _ in range(20)}
+    assert len(names) == 20
+    assert all(name.startswith("worker-1-") and len(name) <= 63 for name in names)
+
+
+def test_it_starts_itself_without_the_current_folder() -> None:
+    assert access.own_command()[1:3] == ["-P", "-m"]

@@ -1,0 +1,173 @@
+"""The files of a grant, read back by the real ssh; and statuses that must not be used."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attestors.wire.ssh.certificate import CertificateKind
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.options import Extension
+from attestors.wire.ssh.principals import HostName, LoginOnNode
+from attestors.wire.ssh.signatures import public_key_of
+from node_access.client.grants import parse_grant
+from node_access.client.ssh_files import Access, NotUsable, access_of, checked_path, known_hosts, ssh_config
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.grant_controller import HOST_AUTHORITY, issue
+from tests.support.openssh import find_openssh, private_key
+from tests.unit.node_access.client.made import BASTION, BASTION_KEY, GRANT_UID, KEY, document, grant
+
+ALIAS = f"node-access-bastion-{GRANT_UID}"
+
+
+def access(**changes: Any) -> Access:
+    return access_of(grant(BASTION, **changes), public_key_of(KEY), int(time.time()))
+
+
+def effective(file: Path, host: str) -> dict[str, str]:
+    """What the real ssh makes of a configuration."""
+    try:
+        program = find_openssh("ssh")
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    output = subprocess.run([program, "-G", "-F", file, host], capture_output=True, text=True, check=True).stdout
+    return dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
+
+
+def test_ssh_reads_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(ssh_config(access(), "/home/a b/x", "root"))
+    node = effective(file, "worker-1.production")
+    assert node["hostname"] == "10.0.0.7"
+    assert node["hostkeyalias"] == "worker-1.production.team-a"
+    assert node["userknownhostsfile"] == "/home/a b/x/known_hosts"
+    assert node["certificatefile"] == "/home/a b/x/node-cert.pub"
+    assert node["identityfile"] == "/home/a b/x/key"
+    assert node["proxyjump"] == ALIAS
+    for option in ("forwardagent", "forwardx11", "updatehostkeys", "verifyhostkeydns"):
+        assert node[option] in ("no", "false")
+    for host in ("worker-1.production", "worker-1.production.team-a", ALIAS):
+        options = effective(file, host)
+        assert options["stricthostkeychecking"] == "true"
+        assert options["identitiesonly"] == "yes"
+        assert options["globalknownhostsfile"] == "none"
+    bastion = effective(file, ALIAS)
+    assert (bastion["user"], bastion["hostname"], bastion["port"]) == ("bastion", "203.0.113.5", "2222")
+    assert bastion["certificatefile"] == "/home/a b/x/bastion-cert.pub"
+    assert "proxyjump" not in bastion
+
+
+def test_windows_paths_are_written_with_slashes_and_quotes() -> None:
+    text = ssh_config(access(), r"C:\Users\Ada L\.ssh\node-access\grants\x", "root", r"C:\Users\Ada L\.ssh\id")
+    assert 'UserKnownHostsFile "C:/Users/Ada L/.ssh/node-access/grants/x/known_hosts"' in text
+    assert 'IdentityFile "C:/Users/Ada L/.ssh/id"' in text
+    assert "\\" not in text
+    assert "ControlMaster" not in text
+    assert "IdentityAgent" not in text
+
+
+@pytest.mark.parametrize("path", ["/home/%u", '/a"b', "/a$HOME", "/a\nb", "", "/a'b", "/a*", " /a"])
+def test_a_path_that_ssh_would_expand_is_refused(path: str) -> None:
+    with pytest.raises(NotUsable):
+        checked_path(path)
+
+
+def test_a_path_in_any_script_is_accepted() -> None:
+    assert checked_path("/home/müller/日本") == "/home/müller/日本"
+
+
+def test_known_hosts_has_patterns_of_ours() -> None:
+    made = document(BASTION)
+    authority = key_line(public_key_of(HOST_AUTHORITY))
+    made["status"]["knownHosts"] = [
+        f"@cert-authority * {authority}",
+        f"*,github.com {key_line(public_key_of(BASTION_KEY))}",
+    ]
+    text = known_hosts(access_of(parse_grant(made), public_key_of(KEY), int(time.time())))
+    assert text == f"@cert-authority *.production.team-a {authority}\n{ALIAS} {key_line(public_key_of(BASTION_KEY))}\n"
+
+
+def certificate(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    """The node's certificate is another one."""
+    key = changes.pop("public_key", public_key_of(KEY))
+    principals = changes.pop("principals", (LoginOnNode("root", "worker-1"),))
+
+    def change(status: dict[str, Any]) -> None:
+        status["certificates"][0]["certificate"] = issue(key, *principals, **changes).line
+
+    return change
+
+
+def without(field: str) -> Callable[[dict[str, Any]], None]:
+    return lambda status: status.pop(field)
+
+
+def unsigned(status: dict[str, Any]) -> None:
+    """Another authority is named than has signed."""
+    line = issue(public_key_of(KEY), LoginOnNode("root", "worker-1"), authority=public_key_of(HOST_AUTHORITY)).line
+    status["certificates"][0]["certificate"] = line
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (certificate(public_key=public_key_of(private_key("ed25519", 330))), "not for the grant's key"),
+        (certificate(principals=(LoginOnNode("root", "worker-2"),)), "other logins"),
+        (certificate(principals=(LoginOnNode("admin", "worker-1"),)), "other logins"),
+        (certificate(principals=()), "other logins"),
+        (certificate(seconds=-30), "has ended"),
+        (certificate(valid_after=int(time.time()) + 900), "clock is behind"),
+        (
+            certificate(extensions=(Extension.NO_TOUCH_REQUIRED, Extension.PERMIT_PTY)),
+            "permits what this program never asks for",
+        ),
+        (certificate(extensions=(Extension.PERMIT_AGENT_FORWARDING,)), "permits what this program never asks for"),
+        (
+            certificate(kind=CertificateKind.HOST, principals=(HostName("worker-1"),), extensions=()),
+            "not for the grant's key",
+        ),
+        (unsigned, "certificate for the node"),
+        (without("certificates"), "no certificate for the bastion"),
+        (without("targets"), "names no node"),
+        (without("knownHosts"), "no host authority"),
+        (lambda status: status["knownHosts"].pop(), "no host key of the bastion"),
+        (lambda status: status["certificates"].pop(), "no certificate for the bastion"),
+        (lambda status: status["targets"][0].update(addresses=[]), "no node of the grant has an address"),
+        (lambda status: status["targets"][0].update(node="worker-2"), "no node of the grant has an address"),
+    ],
+)
+def test_a_status_that_must_not_be_used(change: Callable[[dict[str, Any]], object], message: str) -> None:
+    made = document(BASTION)
+    change(made["status"])
+    with pytest.raises(NotUsable, match=message):
+        access_of(parse_grant(made), public_key_of(KEY), int(time.time()))
+
+
+def test_another_key_and_a_container_are_refused() -> None:
+    with pytest.raises(NotUsable, match="another key"):
+        access_of(grant(BASTION), public_key_of(private_key("ed25519", 331)), int(time.time()))
+    made = document(BASTION)
+    made["spec"]["target"] = {"container": {"namespace": "a", "pod": "b", "container": "c"}}
+    with pytest.raises(NotUsable, match="container"):
+        access_of(parse_grant(made), public_key_of(KEY), int(time.time()))
+
+
+def test_the_certificate_with_the_latest_end_counts() -> None:
+    made = document()
+    later = issue(public_key_of(KEY), LoginOnNode("root", "worker-1"), seconds=3000)
+    made["status"]["certificates"].insert(0, {"hop": "node", "certificate": later.line})
+    assert access_of(parse_grant(made), public_key_of(KEY), int(time.time())).certificate == later
+
+
+def test_a_grant_without_a_bastion_has_one_hop() -> None:
+    direct = access_of(grant(), public_key_of(KEY), int(time.time()))
+    text = ssh_config(direct, "/x", "root")
+    assert "ProxyJump" not in text
+    assert "Port 2222" in text
+    assert replace(direct).valid_before == direct.certificate.certificate.valid_before
