@@ -125,7 +125,9 @@ class SSHServer(ClosedAtTheEnd):
     def _start(self) -> tuple[int, Program]:
         port = free_port()
         configuration = self.folder / "sshd_config"
-        configuration.write_text(self._first_lines + _CONFIGURATION.format(host=self.host, port=port, folder=self.folder))
+        configuration.write_text(
+            self._first_lines + _CONFIGURATION.format(host=self.host, port=port, folder=self.folder)
+        )
         start = self.folder / "start"
         start.write_text(_START.format(folder=self.folder))
         program = self._programs.start(

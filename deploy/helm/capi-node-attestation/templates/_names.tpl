@@ -21,7 +21,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "capi-node-attestation
 {{- end -}}
 
 {{- define "capi-node-attestation.bastionController" -}}
-system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.access.bastionServiceAccount }}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "capi-node-attestation.bastionServiceAccount" . }}
 {{- end -}}
 
 {{- define "capi-node-attestation.configSecret" -}}
@@ -43,6 +43,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* The bastion controller and its objects. */}}
 {{- define "capi-node-attestation.bastions" -}}
 {{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride }}-access-bastions{{ else }}node-access-bastions{{ end -}}
+{{- end -}}
+
+{{- define "capi-node-attestation.bastionServiceAccount" -}}
+{{- .Values.access.bastionServiceAccount | default (include "capi-node-attestation.bastions" .) -}}
 {{- end -}}
 
 {{- define "capi-node-attestation.bastionSelectorLabels" -}}
