@@ -879,18 +879,18 @@ class TestAccess:
                     "access-proof",
                     {
                         "apiGroups": ["admissionregistration.k8s.io"],
+                        "resourceNames": [policy.name for policy in access_policies(Controllers("a", "b"))],
                         "resources": ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
                         "verbs": ["get"],
-                        "resourceNames": [policy.name for policy in access_policies(Controllers("a", "b"))],
                     },
                 ),
                 (
                     "access-proof",
                     {
                         "apiGroups": ["admissionregistration.k8s.io"],
+                        "resourceNames": [CONFIGURATION_NAME],
                         "resources": ["validatingwebhookconfigurations"],
                         "verbs": ["get"],
-                        "resourceNames": [CONFIGURATION_NAME],
                     },
                 ),
                 (
