@@ -95,10 +95,6 @@ class RevocationList:
         self._known: dict[ClusterKey, _Known] = {}
         self._wakes: dict[ClusterKey, Callable[[], None]] = {}
 
-    def on_change(self, cluster: ClusterKey, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called when the Cluster's list has changed: the trust bundle is to be published."""
-        self._wakes[cluster] = wake
-
     # What is revoked
 
     def of(self, cluster: ClusterKey) -> tuple[Revocation, ...]:
@@ -167,9 +163,12 @@ class RevocationList:
             return WAITING_SECONDS
         return VERIFIED_SECONDS
 
-    def begin(self, cluster: ClusterKey) -> None:
-        """The Cluster is connected. Another replica may have written the list: it counts once it is read again."""
+    def begin(self, cluster: ClusterKey, wake: Callable[[], None]) -> None:
+        """The Cluster is connected. Another replica may have written the list: it counts once it is read again.
+        ``wake`` is called when it has changed: the trust bundle is to be published.
+        """
         self._of(cluster).is_read = False
+        self._wakes[cluster] = wake
 
     def end(self, cluster: ClusterKey) -> None:
         """The Cluster is connected no longer, and may be gone."""
@@ -206,14 +205,15 @@ class RevocationList:
             if not known.is_read:
                 known.untrusted_until = self._now() + LONGEST
         known.entries = self._without_old(known.entries, read)
+        # Before the write: who keeps the object from being written must not keep revocations from nodes.
+        was_read, known.is_read = known.is_read, True
+        if not was_read or known.entries != before:
+            self._wake(cluster)
         wanted = dict(known.entries)
         if not self._is_kept(read, wanted) and view is not None:
             manifest = manifest_of(wanted, view, self._caches.version.clusters.api_version, keys, found)
             await self._store(cluster, manifest, exists=bool(found))
         known.is_written = known.entries == wanted
-        was_read, known.is_read = known.is_read, True
-        if not was_read or known.entries != before:
-            self._wake(cluster)
 
     def _is_kept(self, read: ReadList, wanted: Mapping[str, datetime]) -> bool:
         if isinstance(read, AuthenticList):
@@ -268,9 +268,11 @@ class RevocationListWatch:
 
     name: Final = "SSH access revocations"
 
-    def __init__(self, cluster: ClusterKey, revocation_list: RevocationList) -> None:
+    def __init__(self, cluster: ClusterKey, revocation_list: RevocationList, changed: Callable[[], None]) -> None:
+        """``changed`` is called when the list has changed."""
         self._cluster = cluster
         self._list = revocation_list
+        self._changed = changed
         self._wanted = asyncio.Event()
 
     @property
@@ -284,7 +286,7 @@ class RevocationListWatch:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        self._list.begin(self._cluster)
+        self._list.begin(self._cluster, self._changed)
         try:
             while True:
                 self._wanted.clear()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from attestors.wire.ssh.errors import SSHRefused
@@ -30,7 +31,7 @@ from signer.ssh.client_files import ADDRESS_TYPES, ClientFilesRefused, ClusterHo
 from signer.store.caches import Caches
 
 MAXIMUM_LISTED: Final = 256
-"""Nodes of a grant for every node that its status names, by name. Its certificate counts on the others, too."""
+"""Nodes that the status of a grant for every node names. Its certificate counts on the others, too."""
 MAXIMUM_ADDRESSES: Final = 16
 _SHOWN: Final = 8
 
@@ -106,16 +107,19 @@ class GrantTargets:
         return TargetNode(name, addresses_of(name, machine), self._port(cluster.key))
 
     def _every_node(self, cluster: ClusterView) -> tuple[TargetNode, ...]:
-        found = {
-            one.node: one
-            for machine in self._machines(cluster.key)
-            for record in self._caches.records_of(machine)
-            if isinstance(one := self._of_record(cluster, record), TargetNode)
-        }
+        """The nodes of the first Machines by name: a large cluster has more than anybody reads."""
+        found: dict[str, TargetNode] = {}
+        for machine in self._machines(cluster.key):
+            for record in self._caches.records_of(machine):
+                one = self._of_record(cluster, record)
+                if isinstance(one, TargetNode):
+                    found[one.node] = one
+            if len(found) >= MAXIMUM_LISTED:
+                break
         return tuple(found[name] for name in sorted(found)[:MAXIMUM_LISTED])
 
     def _machines(self, cluster: ClusterKey) -> Iterator[MachineView]:
-        yield from self._caches.machines_of(cluster)
+        yield from sorted(self._caches.machines_of(cluster), key=attrgetter("name"))
         yield from self._caches.instances_of(cluster)
 
     def _port(self, cluster: ClusterKey) -> int:

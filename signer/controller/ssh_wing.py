@@ -184,8 +184,7 @@ def ssh_of_cluster(
     )
     kept: tuple[OptionalPart, ...] = ()
     if isinstance(access, RevocationList):
-        access.on_change(context.key, bundle.wake)
-        kept = (OptionalPart(WatchService(RevocationListWatch(context.key, access))),)
+        kept = (OptionalPart(WatchService(RevocationListWatch(context.key, access, bundle.wake))),)
     parts = (
         *kept,
         OptionalPart(SSHAuthoritiesService(reconciler)),

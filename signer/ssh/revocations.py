@@ -73,6 +73,12 @@ class _Found:
     had_one: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Published:
+    payload: NodeAccessTrust
+    key_ids: frozenset[str]
+
+
 class PublishedRevocations:
     """The key ids of access grants that the published bundle revokes.
 
@@ -83,7 +89,7 @@ class PublishedRevocations:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._found: dict[ClusterKey, _Found] = {}
-        self._published: dict[ClusterKey, frozenset[str]] = {}
+        self._published: dict[ClusterKey, _Published] = {}
 
     def begin(self, key: ClusterKey) -> None:
         """The Cluster is connected: another replica may have published since this process looked."""
@@ -100,8 +106,10 @@ class PublishedRevocations:
         self._found[key] = _Found(key_ids, self._now() + LONGEST, had_one)
 
     def published(self, key: ClusterKey, payload: NodeAccessTrust) -> None:
-        """What nodes can read from now on."""
-        self._published[key] = _grants_in(payload)
+        """What nodes can read from now on; the same value while nothing changes."""
+        known = self._published.get(key)
+        if known is None or known.payload is not payload:
+            self._published[key] = _Published(payload, _grants_in(payload))
 
     def had_one(self, key: ClusterKey) -> bool:
         """Whether a bundle of this controller was published when this process began."""
@@ -109,7 +117,8 @@ class PublishedRevocations:
 
     def has(self, key: ClusterKey, key_id: str) -> bool:
         """Whether nodes can read that this key id is revoked."""
-        return key_id in self._published.get(key, ())
+        known = self._published.get(key)
+        return known is not None and key_id in known.key_ids
 
     def of(self, key: ClusterKey) -> tuple[Revocation, ...]:
         """Implements :data:`RevocationsOf`: what is kept."""

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from signer.access.certificates import CertificateReason
 from signer.access.conditions import GrantReason
 from signer.access.reconciler import REVOCATION_LIST_FULL, REVOCATIONS_UNKNOWN
 from signer.access.record import MAXIMUM_EPOCH, Cause
@@ -32,7 +33,12 @@ FINE: Final = frozenset(
 
 @pytest.mark.parametrize(
     "reason",
-    [*(one.value for one in GrantReason if one not in FINE), REVOCATIONS_UNKNOWN, REVOCATION_LIST_FULL],
+    [
+        *(one.value for one in GrantReason if one not in FINE),
+        *(one.value for one in CertificateReason if one is not CertificateReason.FOR_CONTAINERS),
+        REVOCATIONS_UNKNOWN,
+        REVOCATION_LIST_FULL,
+    ],
 )
 def test_each_reason_is_explained(reason: str) -> None:
     assert f"`{reason}`" in SECTION or f"\n### {reason}\n" in SECTION

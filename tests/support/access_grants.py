@@ -50,15 +50,20 @@ def key_facts(
 
 
 def issued(
-    facts: IssuanceFacts, *, serial: int = 4711, now: datetime = NOW, authority: UserAuthority = AUTHORITY
+    facts: IssuanceFacts,
+    *,
+    serial: int = 4711,
+    step: int = 1,
+    now: datetime = NOW,
+    authority: UserAuthority = AUTHORITY,
 ) -> dict[Hop, SignedCertificate]:
-    """The certificates, with nonces of their journal entries."""
+    """The certificates, with nonces of their journal entries. Serial numbers are ``step`` apart."""
     access, found = access_of(facts), {}
     requests = hop_requests(facts, key_facts(authority=authority))
     for number, (request, hop) in enumerate(zip(requests, hops_of(facts), strict=True)):
         fingerprint = authority.public_key.fingerprint
         ends, key_id = now + facts.lifetime, str(request.key_id)
-        entry = JournalEntry(request.hop, serial + number, now, ends, key_id, fingerprint, content_of(request))
+        entry = JournalEntry(request.hop, serial + step * number, now, ends, key_id, fingerprint, content_of(request))
         nonce = Nonce.of_entry(SECRET, entry.canonical)
         asked = certificate_request(access, hop, Serial(entry.serial), nonce, now, facts.lifetime)
         found[request.hop] = authority.sign(asked)

@@ -29,7 +29,7 @@ from signer.access.revocations import (
     read_list,
     united,
 )
-from signer.kube.errors import ApiError, Cause, Conflict, Unreachable
+from signer.kube.errors import ApiError, Cause, Conflict, Invalid, Unreachable
 from signer.model.cluster import ClusterKey
 from signer.model.seal import ControllerKeys, KeyUse, Seals
 from signer.ssh.bundle.content import revocation_list
@@ -52,12 +52,15 @@ class Faults:
     def __init__(self) -> None:
         self.errors: list[ApiError] = []
         self.seen: list[str] = []
+        self.refused: tuple[str, ...] = ()
 
     async def __call__(self, call: Call, moment: Moment) -> None:
         if call.path.startswith(PATH.rpartition("/")[0]):
             await asyncio.sleep(0)
             if moment is Moment.BEFORE:
                 self.seen.append(call.method)
+                if call.method in self.refused:
+                    raise Invalid("field is immutable", status=422)
                 if self.errors:
                     raise self.errors.pop(0)
 
@@ -76,7 +79,7 @@ class Revoking:
             published=self.published,
             now=lambda: self.world.now,
         )
-        self.list.on_change(KEY, self._wake)
+        self.list.begin(KEY, self._wake)
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -228,6 +231,25 @@ def test_a_failed_write_revokes_all_the_same() -> None:
     run(scenario())
 
 
+def test_an_object_that_nobody_can_write_keeps_nothing_from_nodes() -> None:
+    """Somebody made it immutable, or the right to write is missing."""
+
+    async def scenario() -> None:
+        before = await revoked()
+        edit(before, revocations="[]")
+        again = await Revoking.started(before.world)
+        again.published.found(KEY, published_list(ONE))
+        again.faults.refused = ("PUT", "POST", "PATCH")
+        assert await again.list.look(KEY) < 60
+        with pytest.raises(Invalid):
+            await again.list.add(KEY, OTHER, again.end(hours=1))
+        assert again.key_ids() == (OTHER,)
+        assert again.wakes >= 2
+        again.list.reserve(KEY, f"{ONE}/1", again.end(hours=1))
+
+    run(scenario())
+
+
 def test_conflicts_are_tried_again_but_not_for_ever() -> None:
     async def scenario() -> None:
         revoking = await revoked()
@@ -268,7 +290,7 @@ def test_certificates_that_have_ended_need_no_entry() -> None:
     async def scenario() -> None:
         revoking = await Revoking.started()
         await revoking.list.add(KEY, ONE, revoking.world.now - KEPT_AFTER_END)
-        assert revoking.stored() == {}
+        assert (revoking.stored(), revoking.faults.seen, revoking.wakes) == ({}, [], 0)
 
     run(scenario())
 
@@ -410,20 +432,32 @@ def test_an_edited_list_counts_as_missing_where_a_bundle_says_what_was_revoked()
 def test_the_watch_reads_anew_when_it_begins() -> None:
     async def scenario() -> None:
         revoking = await revoked()
-        watch = RevocationListWatch(KEY, revoking.list)
+        woken: list[int] = []
+        watch = RevocationListWatch(KEY, revoking.list, lambda: woken.append(1))
         assert list(watch.conditions) == []
         edit_by_another = manifest_of({OTHER: revoking.end(hours=1)}, cluster_view(key=KEY), "v1", KEYS, {})["data"]
         edit(revoking, **edit_by_another)
         task = asyncio.create_task(watch.run())
+        await asyncio.sleep(0)
+        with pytest.raises(RevocationsUnknown):
+            revoking.list.of(KEY)
         await until(lambda: sorted(revoking.listed()) == [OTHER, ONE])
         revoking.world.api.remove(PATH)
         watch.wake()
         await until(lambda: revoking.stored() != {})
+        assert woken
         revoking.world.now += 2 * HOUR
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         with pytest.raises(RevocationsUnknown):
             revoking.list.of(KEY)
+        again = asyncio.create_task(watch.run())
+        woken.clear()
+        await until(lambda: bool(woken))
+        await revoking.list.add(KEY, ONE, revoking.end(hours=1))
+        assert len(woken) >= 2, "the service is started again after a failure"
+        again.cancel()
+        await asyncio.gather(again, return_exceptions=True)
 
     run(scenario())
 

@@ -14,6 +14,7 @@ from signer.access.certificates import CertificateReason, GrantCertificates, Not
 from signer.access.parts import Hop, TargetNode, TargetsAnswer, TargetsFound, TargetsGone, TargetsUnknown
 from signer.access.targets import MAXIMUM_ADDRESSES, MAXIMUM_LISTED, GrantTargets
 from signer.authority.ssh.authorities import HostAuthority
+from signer.kube.errors import Cause, Unreachable
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey, machine_view
 from signer.model.decision import Deferred
@@ -24,7 +25,7 @@ from signer.model.seal import ControllerKeys, RecordSeals
 from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason
 from signer.ssh.revocations import RevocationsUnknown
 from signer.store.authentic_records import KeysUnavailable
-from signer.store.caches import Caches
+from signer.store.caches import OUT_OF_TOUCH_SECONDS, Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.support.access_grants import AUTHORITY, NOW, facts_of, grant_of
 from tests.support.access_objects import USER_KEY
@@ -57,7 +58,8 @@ class World:
     """Caches with a Cluster."""
 
     def __init__(self) -> None:
-        self.caches = Caches(VERSION, own_namespace="own")
+        self.at = 0.0
+        self.caches = Caches(VERSION, own_namespace="own", monotonic=lambda: self.at)
         self.caches.authentic.use_keys(KEYS)
         self.available: AvailableAuthorities | NotAvailable = AVAILABLE
         self.cluster(created="2020-01-01T00:00:00Z")
@@ -287,6 +289,13 @@ def test_nothing_is_issued_while_something_is_unknown(world: World) -> None:
         certifying.certificates().certificates_of(facts_of(grant_of()))
     assert caught.value.why is CertificateReason.AUTHORITIES_NOT_AVAILABLE
     world.available = AVAILABLE
+    world.caches.machines.failed(Unreachable("no answer", cause=Cause.NETWORK), 1)
+    world.at += 2 * OUT_OF_TOUCH_SECONDS
+    with pytest.raises(Deferred, match="cannot be watched"):
+        certifying.certificates().certificates_of(facts_of(grant_of()))
+    with pytest.raises(Deferred, match="cannot be watched"):
+        world.of("worker-1")
+    world.at = 0
     world.caches.authentic.use_no_keys(KeysUnavailable("no key"))
     with pytest.raises(Deferred):
         certifying.certificates().certificates_of(facts_of(grant_of()))

@@ -30,8 +30,10 @@ from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.values import InvalidValue
 from signer.audit.verification import Broken, Finding, Noticed, VerifiedAccess, access_lines, decisions, is_bad, verify
 from signer.authority.ssh.authorities import UserAuthority
+from signer.authority.ssh.requests import Nonce, Serial
 from signer.cli import main
 from signer.model.access import Creator
+from signer.rules.access_certificates import Hop, HopSources, certificate_request
 from tests.support.access_grants import AUTHORITY, HOUR, NOW, bastion, facts_of, grant_of, issued
 from tests.support.access_objects import GRANT_UID
 from tests.support.openssh import public_keys
@@ -196,12 +198,20 @@ def test_other_fields(changes: dict[str, Any]) -> None:
 
 
 def test_a_bastions_certificate_needs_a_source() -> None:
-    """Derived all the same: the controller issues none such."""
-    access = access_of(FACTS)
-    open_facts = replace(FACTS, grant=replace(GRANT, ingress=()))
-    assert access == access_of(open_facts)
-    direct = line_of(replace(open_facts, bastion=facts_of(GRANT).bastion))
-    assert read_issuance_line(content(direct)) == direct, "a node's may count from anywhere"
+    """The controller issues none such, and a node's may count from anywhere."""
+    direct = line_of(replace(FACTS, grant=replace(GRANT, ingress=()), bastion=facts_of(GRANT).bastion))
+    assert read_issuance_line(content(direct)) == direct
+    hop, access = HopSources(Hop.BASTION, ()), access_of(FACTS)
+    nonce = Nonce(bytes(32))
+    signed = AUTHORITY.sign(certificate_request(access, hop, Serial(4713), nonce, NOW, FACTS.lifetime))
+    line = replace(LINE, certificates=(logged_certificate(hop, signed.line), LINE.certificates[1]))
+    with pytest.raises(Inconsistent, match="from anywhere"):
+        read_issuance_line(content(line))
+
+
+def test_two_hops_with_one_serial_number_are_found() -> None:
+    with pytest.raises(Inconsistent, match="one serial number"):
+        read_issuance_line(content(line_of(step=0)))
 
 
 @pytest.mark.parametrize("path", ["key_id", "name", "uid", "creator", "cluster"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from random import Random
 from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
 
+from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations
+from signer.access.revocation_list import RevocationList
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPartContext
 from signer.controller.ssh_authorities import (
@@ -17,9 +20,10 @@ from signer.controller.ssh_authorities import (
     WatchService,
 )
 from signer.controller.ssh_bundle import SSHBundleService
-from signer.controller.ssh_wing import SSHParts, ssh_of_cluster, ssh_wing
+from signer.controller.ssh_wing import NO_REVOCATION_LIST, SSHParts, revocations_of, ssh_of_cluster, ssh_wing
 from signer.controller.telemetry.recorder import Recorder
 from signer.ssh.available import NotAvailable
+from signer.ssh.revocations import NothingOfOurs, RevocationsUnknown
 from tests.unit.signer.ssh.world import KEY, Process, World, run
 
 
@@ -78,5 +82,39 @@ def test_the_switch() -> None:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert isinstance(wing.authorities_of(KEY), NotAvailable)
+
+    run(scenario())
+
+
+def test_ended_access_grants_are_among_what_is_revoked() -> None:
+    """And what was published before, also where access grants are switched off."""
+
+    async def scenario() -> None:
+        world = World(ssh={"revoked": {"keyIDs": ["ssh-sign/alice"]}})
+        process = await Process.started(world)
+        wing = ssh_wing(Configuration("own", ssh=SSHPermission(frozenset({KEY.namespace}))), Mock(spec=Recorder))
+        assert isinstance(wing, SSHParts)
+        management = cast("Any", process.client)
+        ended = RevocationList(
+            management=management, caches=process.caches, published=wing.published, now=lambda: world.now
+        )
+        without, with_list = (revocations_of(wing, process.caches, one) for one in (NO_REVOCATION_LIST, ended))
+        for known in (without, with_list):
+            with pytest.raises(RevocationsUnknown, match="what is published"):
+                known(KEY)
+        wing.published.found(KEY, NothingOfOurs())
+        from_policy = CertificateRevocations(AnyAuthority(), key_ids=("ssh-sign/alice",))
+        assert without(KEY) == (from_policy,)
+        with pytest.raises(RevocationsUnknown, match="blue-ssh-access-revocations has not been read"):
+            with_list(KEY)
+        await ended.add(KEY, "grant/a/b/u/alice", world.now + timedelta(hours=1))
+        of_grant = CertificateRevocations(AnyAuthority(), key_ids=("grant/a/b/u/alice",))
+        assert set(with_list(KEY)) == {from_policy, of_grant}
+
+        context = OptionalPartContext(
+            KEY, management, process.caches, cast("Any", None), asyncio.Event(), lambda: world.now
+        )
+        parts = ssh_of_cluster(wing, context, Random(0), ended).parts
+        assert "SSH access revocations" in [part.service.name for part in parts]
 
     run(scenario())
