@@ -210,7 +210,7 @@ async def _write_status(step: Step, gathered: Gathered, tools: Tools, status: Ma
         tools.grants.written(await _replaced(path, gathered, tools, changes))
         return
     patch = {
-        "metadata": {"resourceVersion": metadata.resource_version, "uid": metadata.uid},
+        "metadata": {"resourceVersion": metadata.resource_version},
         "status": _replacing(stored, changes),
     }
     tools.grants.written(await tools.management.patch(path, patch))

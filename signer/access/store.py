@@ -1,13 +1,14 @@
 """AccessGrants and Bastions as the caches keep them: small, because there may be thousands.
 
-A record is kept as the bytes that came: its seal is verified when the grant is looked at, with the keys of that moment.
+A record is kept as it came, compressed: its seal is verified when the grant is looked at, with the keys of that moment.
 Certificates and ``known_hosts`` are not kept. A write of status leaves fields alone that it does not name.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,9 +24,10 @@ from signer.model.fields import items_of, mapping_of, text_of
 
 _ENCODE: Final = msgspec.json.Encoder(order="sorted").encode
 _DECODE: Final = msgspec.json.Decoder().decode
+_FASTEST: Final = 1
 _NO_STATUS: Final[Mapping[str, Any]] = MappingProxyType({})
-_NONE: Final = b"null"
-_TOO_LARGE: Final = b"false"
+_NONE: Final = b""
+_TOO_LARGE: Final = b"-"
 _MAXIMUM_CONDITIONS: Final = 16
 
 
@@ -39,9 +41,9 @@ class StoredGrant:
     cluster: ClusterKey
     """As the object says."""
     asks_keepalive: bool
-    record: bytes
-    conditions: bytes
-    """``status.conditions``, as they came."""
+    record: bytes = field(repr=False)
+    conditions: bytes = field(repr=False)
+    """``status.conditions``, as they came, compressed."""
     observed_generation: int
     shown: tuple[str, str]
     """``lastHeartbeatTimestamp`` and ``expirationTimestamp`` of the status, which decide nothing."""
@@ -52,17 +54,17 @@ class StoredGrant:
             return NoRecord()
         if self.record == _TOO_LARGE:
             return BrokenRecord("the record is too large")
-        return seals.read(self.metadata, _DECODE(self.record))
+        return seals.read(self.metadata, _unpacked(self.record))
 
     def record_fields(self) -> frozenset[str]:
         """The names of the record's fields, whatever they hold."""
-        found = _DECODE(self.record)
+        found = _unpacked(self.record) if self.record not in (_NONE, _TOO_LARGE) else None
         return frozenset(found) if isinstance(found, dict) else frozenset()
 
     def present_conditions(self) -> dict[str, Mapping[str, Any]]:
         """The conditions by type."""
         found = {}
-        for one in _DECODE(self.conditions):
+        for one in _unpacked(self.conditions):
             found[text_of(one, "type")] = one
         return found
 
@@ -91,7 +93,7 @@ def stored_grant(manifest: JsonObject) -> StoredGrant:
         cluster,
         keepalive,
         _bounded(status.get("record")),
-        _ENCODE(conditions),
+        _packed(_ENCODE(conditions)),
         generation if type(generation) is int else 0,
         (text_of(status, "lastHeartbeatTimestamp"), text_of(status, "expirationTimestamp")),
     )
@@ -101,7 +103,16 @@ def _bounded(record: object) -> bytes:
     if record is None:
         return _NONE
     encoded: bytes = _ENCODE(record)
-    return encoded if len(encoded) <= MAXIMUM_RECORD_BYTES else _TOO_LARGE
+    return _packed(encoded) if len(encoded) <= MAXIMUM_RECORD_BYTES else _TOO_LARGE
+
+
+def _packed(encoded: bytes) -> bytes:
+    return zlib.compress(encoded, _FASTEST)
+
+
+def _unpacked(packed: bytes) -> Any:
+    """What this process has packed itself."""
+    return _DECODE(zlib.decompress(packed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +123,13 @@ class StoredBastion:
     uid: str
     grant_uid: str
     is_deleting: bool
-    content: bytes
-    """``metadata``, ``spec`` and ``status``, without managed fields."""
+    content: bytes = field(repr=False)
+    """Compressed: ``metadata``, ``spec`` and ``status``, without managed fields."""
 
     @property
     def manifest(self) -> JsonObject:
         """The object."""
-        found: JsonObject = _DECODE(self.content)
+        found: JsonObject = _unpacked(self.content)
         return found
 
 
@@ -138,7 +149,7 @@ def stored_bastion(manifest: JsonObject) -> StoredBastion:
         text_of(metadata, "uid"),
         text_of(mapping_of(spec, "grantRef"), "uid"),
         "deletionTimestamp" in metadata,
-        _ENCODE(kept),
+        _packed(_ENCODE(kept)),
     )
 
 

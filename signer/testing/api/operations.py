@@ -231,6 +231,9 @@ class Operations:
         value = self.patched(served, namespace, name, subresource, content_type, patch, old, options)
         if old is None:
             return self.create(served, namespace, value, user, options), True
+        if subresource and served.type.custom:
+            # The metadata of such a patch counts for nothing but its version: its UID is no precondition.
+            value["metadata"]["uid"] = old.value["metadata"]["uid"]
         return self.update(served, old, subresource, value, user, options), False
 
     def patched(

@@ -8,7 +8,16 @@ from typing import Any, Final
 
 import pytest
 
-from signer.access.approvals import MAXIMUM_CANDIDATES, MAXIMUM_SEALED, candidates, digest_of_approval, newly_sealed
+from signer.access.approvals import (
+    MAXIMUM_CANDIDATES,
+    MAXIMUM_SEALED,
+    ApprovalsMissing,
+    JudgedApproval,
+    candidates,
+    digest_of_approval,
+    newly_sealed,
+    tally,
+)
 from signer.access.auditing import counted_approvals
 from signer.access.creator import Lock, NotProtected
 from signer.access.facts import Facts
@@ -151,3 +160,14 @@ def test_a_denial_without_the_right_does_not_count(denied: object) -> None:
 
 def test_the_creator_ends_the_grant_by_deletion_and_not_by_a_denial() -> None:
     assert isinstance(step_of(look(RULES, said(ALICE, decision="Deny"))).move, Issue)
+
+
+def test_the_creators_own_approval_takes_no_place_and_counts_for_nothing() -> None:
+    """Each by itself: it is not sealed, and a sealed one would not count."""
+    grant = facts().grant
+    assert isinstance(grant, AccessGrant)
+    creator = grant.created_by
+    assert isinstance(creator, Creator)
+    own = said(ALICE, "own")
+    assert newly_sealed((own,), (), facts().lock, creator) == ()
+    assert isinstance(tally(creator, (JudgedApproval(own),), 1), ApprovalsMissing)

@@ -381,7 +381,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 def published_list(*key_ids: str) -> NodeAccessTrust:
     found = CertificateRevocations(AnyAuthority(), key_ids=(*key_ids, "ssh-sign/alice"))
-    return NodeAccessTrust(trust(), revocation_list((found,), 1), 0, 1)
+    return NodeAccessTrust(trust(), revocation_list((found,), 1), 0, 10)
 
 
 def test_what_was_published_is_kept_for_an_hour() -> None:
