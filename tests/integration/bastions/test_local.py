@@ -21,7 +21,7 @@ import pytest
 from attestors.wire.ssh.certificate import NONCE_BYTES, Certificate, CertificateKind, SignedCertificate
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.options import Extension
-from attestors.wire.ssh.principals import LoginOnNode
+from attestors.wire.ssh.principals import LoginOnNode, PlainPrincipal
 from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
 from node_access.bastions.contract import SELF_DESTRUCTION_GRACE, Bastion, Deadline, Ready, Target
 from node_access.bastions.local.resources import LocalBastions
@@ -120,7 +120,7 @@ def own_address() -> str:
         return address
 
 
-def certified(principal: LoginOnNode, *, authority: PrivateKey = AUTHORITY) -> str:
+def certified(principal: LoginOnNode | PlainPrincipal, *, authority: PrivateKey = AUTHORITY) -> str:
     """A user certificate of an hour."""
     now = int(time.time())
     made = Certificate(
@@ -215,10 +215,14 @@ def test_the_bastion_answers_no_other_source(cloud: LocalCloud, node: SSHServer)
     assert "Permission denied" in ran.stderr
 
 
-@pytest.mark.parametrize("whose", ["another grant", "another authority"])
+@pytest.mark.parametrize("whose", ["another grant", "another authority", "the login"])
 def test_a_certificate_of_another_is_refused(cloud: LocalCloud, node: SSHServer, whose: str) -> None:
     if whose == "another grant":
         access = grant(cloud, node, principal=str(uuid.uuid4()))
+    elif whose == "the login":  # which sshd takes where nothing else is said
+        access = grant(cloud, node)
+        certificate = access.configuration.parent / "bastion-cert.pub"
+        certificate.write_text(f"{certified(PlainPrincipal('bastion'))}\n")
     else:
         access = grant(cloud, node, authority=private_key("ed25519", 999))
     ran = access.ssh("node", "echo reached")
