@@ -173,9 +173,8 @@ class LocalCloud(ClosedAtTheEnd):
         other = self.path("of-somebody-else")
         other.mkdir(parents=True)
         names = bastion.reference
-        (other / "bastion.json").write_text(
-            json.dumps({"uid": names.uid, "name": names.name, "cluster": names.cluster})
-        )
+        document = {"uid": names.uid, "namespace": names.namespace, "name": names.name, "cluster": names.cluster}
+        (other / "bastion.json").write_text(json.dumps({**document, "port": 22, "madeAt": 0.0}))
         before = (other / "bastion.json").read_text()
         return lambda: (other / "bastion.json").read_text() == before
 
