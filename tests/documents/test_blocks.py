@@ -18,8 +18,11 @@ import yaml
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from authenticator import commands as authenticator_commands
 from authenticator.configuration import KIND, Given, configure
+from node_access.bastions.contract import SettingsDocuments
+from node_access.bastions.registry import BastionRegistry
 from node_access.client import cli as client
 from signer import cli
+from signer.bastions.configuration import read_bastion_configuration
 from signer.configuration import ConfigurationFile, read_configuration_file
 from signer.crds import custom_resource_definitions
 from signer.model.cluster import WATCH_FILTER_LABEL
@@ -119,10 +122,22 @@ def test_yaml_is_accepted(block: Block, api: EmbeddedAPI, tmp_path: Path) -> Non
             assert_applies(api, document)
         elif block.document.name in ("install.md", "first-cluster.md"):
             assert_configures_installation(document)
+        elif block.document.name == "bastions.md":
+            assert_configures_bastions(block.text, tmp_path / "bastions.yaml")
         else:
             file = tmp_path / "configuration.yaml"
             file.write_text(block.text)
             assert read_configuration_file(file) != ConfigurationFile()
+
+
+def assert_configures_bastions(text: str, file: Path) -> None:
+    """The bastion controller's configuration file, with settings that each provider takes."""
+    file.write_text(text)
+    configuration, registry = read_bastion_configuration(file), BastionRegistry()
+    assert configuration.providers
+    for name, allowed in configuration.providers.items():
+        for settings in allowed.every_settings():
+            registry.load(name).settings(SettingsDocuments(settings))
 
 
 def assert_configures_installation(document: dict[str, Any]) -> None:

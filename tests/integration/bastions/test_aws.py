@@ -144,6 +144,19 @@ def test_a_group_in_use_is_deleted_later(cloud: AWSCloud) -> None:
     assert cloud.open().delete(bastion.reference, Deadline.after(60)) == Gone()
 
 
+def test_an_instance_without_its_group_ends_first(cloud: AWSCloud) -> None:
+    """Gone is said when nothing is left, and not when nothing more can be asked for."""
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    (instance,) = cloud.instances(bastion.reference.uid)
+    cloud.plain.modify_instance_attribute(InstanceId=instance["InstanceId"], Groups=[cloud.standing])
+    cloud.lose(bastion.reference.uid, "security group")
+    assert isinstance(cloud.open().delete(bastion.reference, Deadline.after(60)), Pending)
+    assert isinstance(cloud.open().delete(bastion.reference, Deadline.after(60)), Pending)
+    cloud.settle()
+    assert cloud.open().delete(bastion.reference, Deadline.after(60)) == Gone()
+
+
 def test_another_authority_replaces_the_instance(cloud: AWSCloud) -> None:
     """It cannot be told while it runs. Its host key stays."""
     bastion = make_bastion(cloud)

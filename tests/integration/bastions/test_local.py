@@ -21,9 +21,9 @@ import pytest
 from attestors.wire.ssh.certificate import NONCE_BYTES, Certificate, CertificateKind, SignedCertificate
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.options import Extension
-from attestors.wire.ssh.principals import LoginOnNode
+from attestors.wire.ssh.principals import LoginOnNode, PlainPrincipal
 from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
-from node_access.bastions.contract import SELF_DESTRUCTION_GRACE, Bastion, Deadline, Ready, Target
+from node_access.bastions.contract import SELF_DESTRUCTION_GRACE, Bastion, Deadline, Pending, Ready, Scope, Target
 from node_access.bastions.local.resources import LocalBastions
 from node_access.bastions.suite import BastionSuite, FakeCloud, bring_up, make_bastion, network, take_down
 from tests.support.bastions.local_cloud import LocalCloud
@@ -120,7 +120,7 @@ def own_address() -> str:
         return address
 
 
-def certified(principal: LoginOnNode, *, authority: PrivateKey = AUTHORITY) -> str:
+def certified(principal: LoginOnNode | PlainPrincipal, *, authority: PrivateKey = AUTHORITY) -> str:
     """A user certificate of an hour."""
     now = int(time.time())
     made = Certificate(
@@ -215,10 +215,14 @@ def test_the_bastion_answers_no_other_source(cloud: LocalCloud, node: SSHServer)
     assert "Permission denied" in ran.stderr
 
 
-@pytest.mark.parametrize("whose", ["another grant", "another authority"])
+@pytest.mark.parametrize("whose", ["another grant", "another authority", "the login"])
 def test_a_certificate_of_another_is_refused(cloud: LocalCloud, node: SSHServer, whose: str) -> None:
     if whose == "another grant":
         access = grant(cloud, node, principal=str(uuid.uuid4()))
+    elif whose == "the login":  # which sshd takes where nothing else is said
+        access = grant(cloud, node)
+        certificate = access.configuration.parent / "bastion-cert.pub"
+        certificate.write_text(f"{certified(PlainPrincipal('bastion'))}\n")
     else:
         access = grant(cloud, node, authority=private_key("ed25519", 999))
     ran = access.ssh("node", "echo reached")
@@ -323,6 +327,28 @@ def test_a_kill_between_any_two_steps_leaks_nothing(cloud: LocalCloud) -> None:
         if not killed and not was:
             break
     assert 5 < number < 19
+
+
+def test_a_port_is_taken_before_sshd_listens(cloud: LocalCloud) -> None:
+    first, second = make_bastion(cloud), make_bastion(cloud)
+    in_a_child(cloud, 1, lambda bastions: bastions.ensure(first, Deadline.after(60)))
+    other = bring_up(cloud, second)
+    assert bring_up(cloud, first).endpoint != other.endpoint
+
+
+def test_what_is_left_of_a_removal_has_its_names(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill in the middle of it looks so."""
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    with monkeypatch.context() as patch:
+
+        def fail(*arguments: object, **named: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        patch.setattr("node_access.bastions.local.folder.shutil.rmtree", fail)
+        assert isinstance(cloud.open().delete(bastion.reference, Deadline.after(60)), Pending)
+    (left,) = cloud.open().list(Scope("suite"), Deadline.after(60))
+    assert left.reference == bastion.reference
 
 
 def in_a_child(cloud: LocalCloud, step: int, action: Callable[[LocalBastions], object]) -> bool:

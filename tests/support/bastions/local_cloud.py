@@ -62,7 +62,7 @@ class LocalCloud(ClosedAtTheEnd):
     """See :class:`node_access.bastions.suite.FakeCloud`."""
 
     faults = frozenset({Fault.KILLED})
-    kinds: tuple[str, ...] = ("keeper", "folder", "bastion.json", "host_key", "end")
+    kinds: tuple[str, ...] = ("keeper", "folder", "lock", "bastion.json", "host_key", "end")
     rules_can_be_widened = True
     families = frozenset({4, 6})
 
@@ -160,9 +160,12 @@ class LocalCloud(ClosedAtTheEnd):
             os.kill(int((self.path(uid) / "lock").read_text()), signal.SIGKILL)
         elif kind == "folder":
             shutil.rmtree(self.path(uid))
+        elif kind == "lock":  # another file of that name, which no process has locked
+            (self.path(uid) / "new").touch()
+            (self.path(uid) / "new").rename(self.path(uid) / "lock")
         else:
             (self.path(uid) / kind).unlink()
-        if kind in ("keeper", "folder"):
+        if kind in ("keeper", "folder", "lock"):
             assert len(processes) == self.complete() - 1
             wait_until(lambda: not self.processes(uid), "nothing outlives the keeper, nor the keeper its folder")
 
@@ -170,9 +173,8 @@ class LocalCloud(ClosedAtTheEnd):
         other = self.path("of-somebody-else")
         other.mkdir(parents=True)
         names = bastion.reference
-        (other / "bastion.json").write_text(
-            json.dumps({"uid": names.uid, "name": names.name, "cluster": names.cluster})
-        )
+        document = {"uid": names.uid, "namespace": names.namespace, "name": names.name, "cluster": names.cluster}
+        (other / "bastion.json").write_text(json.dumps({**document, "port": 22, "madeAt": 0.0}))
         before = (other / "bastion.json").read_text()
         return lambda: (other / "bastion.json").read_text() == before
 
