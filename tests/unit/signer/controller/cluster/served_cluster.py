@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from unittest.mock import AsyncMock, MagicMock
 
 from attestors.wire.names import Purpose, SignerName
-from signer.configuration import RotationOff, SSHSwitchedOff
+from signer.configuration import AccessSwitchedOff, RotationOff, SSHSwitchedOff
 from signer.controller.requests.request_budget import SharedRequestMemory
 from signer.controller.requests.workers import SharedWorkerPool
 from signer.controller.run import compose_workload_cluster
@@ -35,7 +35,7 @@ class Served:
     """A cluster whose decider returns ``decision`` after ``during_decision`` was called."""
 
     def __init__(self) -> None:
-        shared = MagicMock(rotation=RotationOff(), ssh=SSHSwitchedOff())
+        shared = MagicMock(rotation=RotationOff(), ssh=SSHSwitchedOff(), access=AccessSwitchedOff())
         shared.request_memory = SharedRequestMemory()
         shared.worker_pool = SharedWorkerPool()
         self.metrics = MagicMock()

@@ -10,7 +10,7 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 from prometheus_client import generate_latest
 
-from signer.configuration import RotationOff, SSHSwitchedOff
+from signer.configuration import AccessSwitchedOff, RotationOff, SSHSwitchedOff
 from signer.controller.cluster import workload_cluster as workload_cluster_module
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
 from signer.controller.requests.request_budget import SharedRequestMemory
@@ -73,7 +73,7 @@ def wing_part(context: OptionalPartContext) -> OptionalPart:
 
 
 def composed(metrics: Metrics) -> tuple[Any, Wing]:
-    shared = MagicMock(rotation=RotationOff(), ssh=SSHSwitchedOff())
+    shared = MagicMock(rotation=RotationOff(), ssh=SSHSwitchedOff(), access=AccessSwitchedOff())
     shared.request_memory = SharedRequestMemory()
     shared.worker_pool = SharedWorkerPool()
     options = MagicMock(optional_parts=(wing_part,), metrics=metrics, monotonic=lambda: 1000.0)
