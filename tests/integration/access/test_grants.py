@@ -153,6 +153,7 @@ EDITS: Final[dict[str, Mapping[str, Any]]] = {
     "target": {"target": {"nodes": ["worker-1", "worker-2"]}},
     "login": {"logins": ["admin"]},
     "duration": {"duration": "168h"},
+    "short duration": {"duration": "1m"},
     "permissions": {"permissions": {"portForwarding": True}},
     "reason": {"reason": "another"},
     "creator": {"createdBy": dict(BOB)},
