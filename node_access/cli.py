@@ -93,7 +93,7 @@ def _shown(session: Session) -> dict[str, object]:
         "serial": certificate.serial,
         "authority": certificate.authority.fingerprint,
         "registeredAt": session.registered_at,
-        "deadline": session.deadline if session.has_end else None,
+        "deadline": session.deadline if session.has_deadline else None,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from node_access.control_groups import Gone, Hierarchy, NotAConnection, find_hie
 from node_access.processes import NoProcess, Process, Processes
 from node_access.values import Connection, ProcessIdentity
 
-_VARIABLE: Final = b"\0SSH_CONNECTION="
+_ENDS: Final = re.compile(r"[^@]*@[^-]*-(?P<node>[^-]*):(?P<node_port>\d+)-(?P<client>[^-]*):(?P<client_port>\d+)\D.*")
+"""In the name of a unit of a socket with ``Accept=yes`` (``instance_from_socket`` of systemd)."""
 _MAXIMUM_ANCESTORS: Final = 64
 
 
@@ -27,7 +29,6 @@ class Left:
     """A process that was started in a connection, and is outside its control group."""
 
     process: Process
-    control_groups: str
     is_attached: bool
     """Its terminal or a living parent is the connection's, as with ``su -`` and ``sudo -i``. Else root moved it."""
 
@@ -40,7 +41,7 @@ class Trace:
     attached: frozenset[ProcessIdentity]
     remembered: frozenset[ProcessIdentity]
     variable: bytes
-    """``SSH_CONNECTION``, between NULs; empty if it is not known."""
+    """``SSH_CONNECTION`` as sshd sets it, between NULs; empty if the unit's name does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +107,18 @@ class Machine:
             self.hierarchy.kill(connection.control_group, connection.inode)
 
     def tell(self, connection: Connection, message: str) -> None:
-        """Show a message on the terminals of a connection."""
-        for number in terminals.pseudo_terminals(process.terminal for process in self._members(connection)):
+        """Show a message on the terminals of a connection. Those of containers that it started are not the node's."""
+        try:
+            instance = os.stat(terminals.FOLDER).st_dev
+        except OSError:
+            return
+        devices = (process.terminal for process in self._members(connection) if self._is_on(process, instance))
+        for number in terminals.pseudo_terminals(devices):
             terminals.write(number, message)
+
+    def began(self, connection: Connection) -> float:
+        """When the connection began, in seconds since boot."""
+        return connection.monitor.started / os.sysconf("SC_CLK_TCK")
 
     def trace(self, connection: Connection, seen: Iterable[ProcessIdentity]) -> Trace:
         """What :meth:`left` needs, to be taken before the kill. Its time is short whatever users run."""
@@ -121,20 +131,19 @@ class Machine:
             for identity, process in elsewhere.items()
             if (process.session, process.terminal) in on_terminals or _descends(process, members, table)
         )
-        return Trace(elsewhere, attached, frozenset(seen), self._variable(members))
+        return Trace(elsewhere, attached, frozenset(seen), _variable(connection))
 
     def left(self, trace: Trace) -> list[Left]:
         """Processes of a connection that are elsewhere, as far as that can be seen.
 
-        They were seen in it, descend from it, have its terminal, or have its ``SSH_CONNECTION``. A process of root
-        that shed all of that is not found.
+        They were seen in it, descend from it, have its terminal, or have its ``SSH_CONNECTION``, which anybody can set:
+        what another connection has is that one's. A process of root that shed all of that is not found.
         """
         found: list[Left] = []
         for identity, process in trace.elsewhere.items():
             attached = identity in trace.attached
-            if attached or identity in trace.remembered or self._has(identity.pid, trace.variable):
-                with contextlib.suppress(NoProcess):
-                    found.append(Left(process, self.processes.control_groups(identity.pid), attached))
+            if attached or identity in trace.remembered or self._names(identity.pid, trace.variable):
+                found.append(Left(process, attached))
         return found
 
     def end(self, identity: ProcessIdentity) -> None:
@@ -155,21 +164,21 @@ class Machine:
             with contextlib.suppress(NoProcess):
                 yield self.processes.find(pid)
 
-    def _variable(self, members: Iterable[int]) -> bytes:
-        for pid in members:
-            _, name, rest = self._environment(pid).partition(_VARIABLE)
-            if name:
-                return name + rest.partition(b"\0")[0] + b"\0"
-        return b""
+    def _is_on(self, process: Process, instance: int) -> bool:
+        streams = self.processes.streams(process.identity.pid, terminals.stream_paths(process.terminal))
+        return terminals.is_among(process.terminal, streams, instance)
 
-    def _has(self, pid: int, variable: bytes) -> bool:
-        return bool(variable) and variable in self._environment(pid)
-
-    def _environment(self, pid: int) -> bytes:
+    def _names(self, pid: int, variable: bytes) -> bool:
+        """Whether a process that is in no connection has that variable."""
         try:
-            return self.processes.environment(pid)
+            if not variable or variable not in self.processes.environment(pid):
+                return False
+            self._control_group(pid)
+        except NotAConnection:
+            return True
         except NoProcess:
-            return b""
+            return False
+        return False
 
 
 @contextlib.contextmanager
@@ -180,6 +189,14 @@ def hold(pid: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _variable(connection: Connection) -> bytes:
+    """From the unit's name: what a process has in its environment may be forged."""
+    ends = _ENDS.fullmatch(connection.unit)
+    if ends is None:
+        return b""
+    return "\0SSH_CONNECTION={client} {client_port} {node} {node_port}\0".format(**ends.groupdict()).encode()
 
 
 def _descends(process: Process, members: Container[int], table: Mapping[int, Process]) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import os
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -90,6 +92,16 @@ class Processes:
         Anything may be in it: it is the process's memory. It is searched, for splitting takes a hundred times as long.
         """
         return b"\0" + self._content(pid, "environ") + b"\0"
+
+    def streams(self, pid: int, paths: Container[str]) -> list[os.stat_result]:
+        """Its standard streams among those paths."""
+        found: list[os.stat_result] = []
+        for number in range(3):
+            link = self._proc / str(pid) / "fd" / str(number)
+            with contextlib.suppress(OSError):  # closed, or the process has ended
+                if os.readlink(link) in paths:
+                    found.append(os.stat(link))
+        return found
 
     def _read(self, pid: int) -> tuple[str, Process]:
         text = self._text(pid, "stat")

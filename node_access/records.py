@@ -43,7 +43,6 @@ class Records:
 
     def __init__(self, folder: Path = FOLDER, fallback: Path = FALLBACK_FOLDER) -> None:
         self._folder, self._fallback = folder, fallback
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def save(self, session: Session) -> None:
         """Keep the session, in place of what is known about its connection.
@@ -54,25 +53,34 @@ class Records:
         path = self._path(session.connection)
         temporary = path.with_suffix(".partial")
         content = json.dumps(_written(session)).encode("utf-8")
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(opened, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
+        try:
+            with os.fdopen(opened, "wb") as file:
+                file.write(content)
+            temporary.replace(path)
+        except OSError:  # no space, of which the partial file would take even more
+            temporary.unlink(missing_ok=True)
+            raise
 
     def forget(self, connection: Connection) -> None:
         """The connection is over."""
         self._path(connection).unlink(missing_ok=True)
 
     def load(self) -> tuple[list[Session], list[str]]:
-        """The sessions, and the names of files that are none."""
+        """The sessions, and the names of files that are none.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
         sessions: list[Session] = []
         unusable: list[str] = []
-        for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
+        for name in sorted(self._names()):
             try:
-                with path.open("rb") as file:
+                with (self._folder / name).open("rb") as file:
                     sessions.append(_read(json.loads(file.read(_MAXIMUM_BYTES))))
             except (OSError, ValueError, KeyError, TypeError, SSHRefused):
-                unusable.append(path.name)
+                unusable.append(name)
         return sessions, unusable
 
     def take_fallback_logins(self) -> list[FallbackLogin]:
@@ -94,8 +102,16 @@ class Records:
                 path.unlink()
         return found
 
+    def _names(self) -> list[str]:
+        try:
+            return [name for name in os.listdir(self._folder) if name.endswith(_SUFFIX)]
+        except FileNotFoundError:
+            return []
+
     def _path(self, connection: Connection) -> Path:
-        return self._folder / f"{connection.unit}{_SUFFIX}"
+        """Of this very connection: a later unit may have the same name, before the earlier one's end is noticed."""
+        monitor = connection.monitor
+        return self._folder / f"{connection.inode}-{monitor.pid}-{monitor.started}{_SUFFIX}"
 
 
 def _written(session: Session) -> dict[str, Any]:
@@ -107,6 +123,7 @@ def _written(session: Session) -> dict[str, Any]:
         "login": session.login_name,
         "certificate": session.signed.line,
         "registeredAt": session.registered_at,
+        "endsAt": session.ends_at,
         "unprivileged": [_process(one) for one in session.unprivileged],
         "state": session.login.value,
         "prolongedBy": [one.line for one in session.prolonged_by],
@@ -124,6 +141,7 @@ def _read(document: Mapping[str, Any]) -> Session:
         login_name=str(document["login"]),
         signed=parse_certificate_line(document["certificate"]),
         registered_at=int(document["registeredAt"]),
+        ends_at=float(document["endsAt"]),
         unprivileged=tuple(_identity(one) for one in document["unprivileged"]),
         login=Login(document["state"]),
         prolonged_by=_certificates(document["prolongedBy"]),

@@ -23,7 +23,7 @@ from node_access.records import Records
 from node_access.reports import Level, Report
 from node_access.requests import PrincipalsRequest, RequestRefused, parse_request
 from node_access.rules import End, EndReason, Warn, due, prolonged, without_early_warnings
-from node_access.values import Connection, Login, ProcessIdentity, Session
+from node_access.values import WITHOUT_END_SECONDS, Connection, Login, Moment, ProcessIdentity, Session, end_of
 
 TICK_SECONDS: Final = 0.5
 IDLE_TICK_SECONDS: Final = 5.0
@@ -32,10 +32,13 @@ HANG_UP_SECONDS: Final = 1.0
 MESSAGE_SECONDS: Final = 0.2
 """Between the message and the end if the certificate is revoked: sshd must pass the message on."""
 UNKNOWN_SECONDS: Final = 60.0
-"""A connection that is older has logged in: sshd's LoginGraceTime is half of that."""
+"""A connection that is older has logged in: sshd's LoginGraceTime is a third of that."""
+MAXIMUM_SESSIONS: Final = 512
+"""Twice as many as the socket takes connections: the end of one is noticed at the next tick."""
 _LOOK_SECONDS: Final = 5.0
 _MAXIMUM_SEEN: Final = 4096
-_MAXIMUM_SESSIONS: Final = 256
+_MAXIMUM_NAMED: Final = 16
+"""Processes that left a connection, in the journal by name: who forks them could fill it."""
 _MESSAGES: Final = {
     EndReason.EXPIRED: "This session ends: its certificate has run out.",
     EndReason.REVOKED: "This session ends: its certificate is revoked.",
@@ -51,7 +54,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never set back."""
+        """Seconds since boot; nothing sets it."""
         ...
 
 
@@ -63,8 +66,8 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds since some moment."""
-        return time.monotonic()
+        """Seconds since boot. It goes on while the machine is suspended."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(slots=True)
@@ -74,6 +77,8 @@ class _Notes:
     seen: set[ProcessIdentity] = field(default_factory=set)
     kill_at: float | None = None
     """When its end was begun, the monotonic time of the kill."""
+    named: set[ProcessIdentity] = field(default_factory=set)
+    """Those of which the journal tells that they have left."""
 
 
 class Sessions:
@@ -86,6 +91,7 @@ class Sessions:
         self._report, self._clock = report, clock
         self._sessions: dict[Connection, Session] = {}
         self._notes: dict[Connection, _Notes] = {}
+        self._unrecorded: set[Connection] = set()
         self._first_seen: dict[tuple[str, int], float] = {}
         self._alarm = ""
         self._next_look = 0.0
@@ -109,7 +115,7 @@ class Sessions:
         if request.certificate.valid_before <= self._clock.now():
             # sshd refuses it later, and then the client offers its next one: the connection must not end.
             raise LoginRefused("the certificate has run out")
-        return self._register(connection, unprivileged, request)
+        return self._register(connection, unprivileged, request, self._clock.monotonic())
 
     def undecided(self) -> list[Session]:
         """Sessions of which it will show whether the login succeeds."""
@@ -146,24 +152,29 @@ class Sessions:
         return self._pause()
 
     def _register(
-        self, connection: Connection, unprivileged: tuple[ProcessIdentity, ...], request: PrincipalsRequest
+        self,
+        connection: Connection,
+        unprivileged: tuple[ProcessIdentity, ...],
+        request: PrincipalsRequest,
+        began: float,
     ) -> tuple[UserPrincipal, ...]:
         known = self._sessions.get(connection)
         if known is not None and known.login is Login.SUCCEEDED:
             raise NotAsked("the connection is logged in already")
-        if known is None and len(self._sessions) >= _MAXIMUM_SESSIONS:
+        if known is None and len(self._sessions) >= MAXIMUM_SESSIONS:
             raise LoginRefused("too many sessions")
         principals = accepted_principals(request.login_name, request.certificate, self._files.node())
-        now = self._clock.now()
-        session = Session(connection, request.login_name, request.signed, int(now), unprivileged)
+        now = self._now()
+        ends_at = end_of(request.certificate, now, began)
+        session = Session(connection, request.login_name, request.signed, int(now.unix), ends_at, unprivileged)
         self._keep(without_early_warnings(session, now))
         return principals
 
     def _logged_in(self, session: Session) -> None:
-        self._change(session)
+        self._keep(session)
         self._say(Level.INFO, f"logged in, until {_shown(session)}", session)
-        for other in prolonged(list(self._sessions.values()), session, self._clock.now()):
-            self._change(other)
+        for other in prolonged(list(self._sessions.values()), session, self._now()):
+            self._keep(other)
             by = session.certificate.serial
             self._say(Level.INFO, f"prolonged by the certificate with serial {by}, until {_shown(other)}", other)
 
@@ -173,11 +184,11 @@ class Sessions:
             if self._clock.monotonic() >= notes.kill_at:
                 self._end(session.connection, notes)
             return
-        found = due(session, self._clock.now(), self._files.last_revocations())
+        found = due(session, self._now(), self._files.last_revocations())
         if isinstance(found, Warn):
             left = max(1, round(found.threshold / 60))
             self._machine.tell(session.connection, f"This session ends in {left} minutes, unless it is prolonged.")
-            self._change(replace(session, warned_at=found.threshold))
+            self._keep(replace(session, warned_at=found.threshold))
         elif isinstance(found, End):
             self._say(Level.INFO, f"ends: {found.reason}", session)
             self._begin_end(session.connection, notes, found.reason)
@@ -196,12 +207,13 @@ class Sessions:
         trace = self._machine.trace(connection, notes.seen)
         self._machine.kill(connection)
         for one in self._machine.left(trace):
-            what = f"process {one.process.identity.pid} ({one.process.name!a})"
+            identity = one.process.identity
+            what = f"process {identity.pid} ({one.process.name!a})"
             if one.is_attached:
-                self._machine.end(one.process.identity)
-                self._say(Level.WARNING, f"{what} had left the connection's unit, and was ended, too", connection)
+                self._machine.end(identity)
+                self._name(identity, f"{what} had left the connection's unit, and was ended, too", connection, notes)
             else:
-                self._say(Level.WARNING, f"{what} has left the connection's unit, and goes on", connection)
+                self._name(identity, f"{what} has left the connection's unit, and goes on", connection, notes)
 
     def _over(self, session: Session) -> None:
         """The unit is gone: the client has ended it, or this program has."""
@@ -210,16 +222,28 @@ class Sessions:
         if notes.kill_at is None:
             for identity in sorted(notes.seen):
                 if self._machine.processes.runs(identity):
-                    self._say(Level.WARNING, f"process {identity.pid} has left the unit, and goes on", session)
+                    self._name(identity, f"process {identity.pid} has left the unit, and goes on", session, notes)
         if session.login is Login.SUCCEEDED:
             self._say(Level.INFO, "is over", session)
         del self._sessions[connection]
+        self._unrecorded.discard(connection)
         self._records.forget(connection)
+
+    def _name(self, process: ProcessIdentity, text: str, about: Session | Connection, notes: _Notes) -> None:
+        """Tell of a process that has left, once, and not of more than some."""
+        if process in notes.named or len(notes.named) > _MAXIMUM_NAMED:
+            return
+        notes.named.add(process)
+        if len(notes.named) > _MAXIMUM_NAMED:
+            text = "more processes have left the connection's unit than are named here"
+        self._say(Level.WARNING, text, about)
 
     def _look_around(self) -> None:
         """What no event says: processes that come and go, and connections that did not ask."""
         for login in self._records.take_fallback_logins():
             self._adopt(login.monitor, login.message)
+        for connection in list(self._unrecorded):
+            self._keep(self._sessions[connection])
         for connection in self._sessions:
             notes = self._notes.setdefault(connection, _Notes())
             notes.seen = {one for one in notes.seen if self._machine.processes.runs(one)}
@@ -231,7 +255,7 @@ class Sessions:
         try:
             connection = self._machine.connection_of(monitor)
             if connection not in self._sessions:
-                self._register(connection, (), parse_request(message))
+                self._register(connection, (), parse_request(message), self._machine.began(connection))
                 self._say(Level.INFO, "logged in while this program did not run", self._sessions[connection])
         except (NoProcess, NotAConnection, Gone):
             return  # over already
@@ -275,22 +299,31 @@ class Sessions:
         return min(TICK_SECONDS, max(0.05, soonest - self._clock.monotonic()))
 
     def _keep(self, session: Session) -> None:
-        self._records.save(session)
-        self._sessions[session.connection] = session
+        """Keep the state of a session, in memory if ``/run`` is full: somebody must get in to make space.
 
-    def _change(self, session: Session) -> None:
-        """Keep a new state of a known session. Without space for it, the ends of all sessions matter more."""
-        self._sessions[session.connection] = session
+        A restart before it is recorded takes a session that is new for an unknown one, which ends within a minute.
+        """
+        connection = session.connection
+        self._sessions[connection] = session
         try:
             self._records.save(session)
         except OSError as error:
-            self._say(Level.ALERT, f"cannot be recorded: {error.strerror}; a restart does not know this", session)
+            if connection not in self._unrecorded:
+                self._say(Level.ALERT, f"cannot be recorded: {error.strerror}; a restart does not know this", session)
+            self._unrecorded.add(connection)
+        else:
+            self._unrecorded.discard(connection)
+
+    def _now(self) -> Moment:
+        return Moment(self._clock.now(), self._clock.monotonic())
 
     def _say(self, level: Level, text: str, about: Session | Connection | None = None) -> None:
         self._report(Report(level, text, about))
 
 
 def _shown(session: Session) -> str:
+    if not session.has_deadline:
+        return f"{WITHOUT_END_SECONDS // 60} minutes have passed"
     try:
         return datetime.fromtimestamp(session.deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):

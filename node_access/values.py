@@ -9,6 +9,18 @@ from typing import Final
 from attestors.wire.ssh.certificate import FOREVER, Certificate, SignedCertificate
 
 NO_WARNING: Final = 2**63
+WITHOUT_END_SECONDS: Final = 3600
+"""How long a session lasts whose certificate has no end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Now, by both clocks."""
+
+    unix: float
+    """Unix time, as the node believes. It is wrong on some nodes, and may be set while a session runs."""
+    elapsed: float
+    """Seconds since boot. Nothing sets it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,6 +66,8 @@ class Session:
     signed: SignedCertificate = field(repr=False)
     registered_at: int
     """Unix time."""
+    ends_at: float
+    """Seconds since boot: the end by elapsed time, wherever the node's clock is set meanwhile."""
     unprivileged: tuple[ProcessIdentity, ...] = ()
     """sshd's process without privileges: it ends as the login succeeds. None if it could not be told."""
     login: Login = Login.PRESENTED
@@ -74,14 +88,28 @@ class Session:
 
     @property
     def deadline(self) -> int:
-        """Unix time of the end; :data:`~attestors.wire.ssh.certificate.FOREVER` for none."""
+        """Unix time of the certificate's end; :data:`~attestors.wire.ssh.certificate.FOREVER` for none."""
         return max(one.valid_before for one in self.certificates)
 
     @property
-    def has_end(self) -> bool:
-        """Whether there is a deadline."""
+    def has_deadline(self) -> bool:
+        """Whether the certificate has an end. Without one, elapsed time alone ends the session."""
         return self.deadline != FOREVER
+
+    def seconds_left(self, moment: Moment) -> float:
+        """Until the end, by the clock that comes to it first."""
+        return min(self.ends_at - moment.elapsed, self.deadline - moment.unix)
 
     def succeeded(self) -> Session:
         """The login succeeded."""
         return replace(self, login=Login.SUCCEEDED, unprivileged=())
+
+
+def end_of(certificate: Certificate, moment: Moment, began: float) -> float:
+    """When a session with that certificate ends by elapsed time, in seconds since boot.
+
+    ``began`` is when the session began, in seconds since boot.
+    """
+    if certificate.valid_before == FOREVER:
+        return began + WITHOUT_END_SECONDS
+    return moment.elapsed + certificate.valid_before - moment.unix

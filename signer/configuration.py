@@ -17,7 +17,7 @@ from typing import Any, Final
 import yaml
 
 from attestors.net.strict_yaml import position
-from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
+from attestors.wire.names import PROVIDER_ID_OID, SSH_HOST_KEYS_OID, InvalidProviderName, check_provider_name
 from signer.model.access_policy import MAXIMUM_APPROVALS, MAXIMUM_LIFETIME, MINIMUM_LIFETIME, PROVIDER
 from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, SUFFIX, SUFFIX_FORM
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
@@ -243,6 +243,8 @@ class Configuration:
     workers_per_cluster: int = DEFAULT_WORKERS
     provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
     """OIDs of the extension in which a request carries its provider ID."""
+    host_keys_oids: tuple[str, ...] = (SSH_HOST_KEYS_OID,)
+    """OIDs of the extension in which a request carries its host keys of sshd. The first one that it has counts."""
     authorities: AllowedAuthorities = field(default_factory=AllowedAuthorities)
     """The Secrets that policies may name as their cluster's CAs."""
     rotation: RotationSettings | RotationOff = RotationOff()

@@ -160,6 +160,17 @@ def decode(value: bytes) -> HostKeysClaim:
     return HostKeysClaim(version, tuple(claims))
 
 
+def trust_version_in(value: bytes) -> int:
+    """The version of the trust that an extension's value names, whatever the keys in it are.
+
+    Raises:
+        HostKeysRefused: it names none in its only form.
+    """
+    content, _ = _element(value, _SEQUENCE, "the extension's value")
+    number, _ = _element(content, _INTEGER, "the trust version")
+    return _trust_version(number)
+
+
 def verify(claim: HostKeysClaim, subject_public_key_info: bytes) -> tuple[HostKey, ...]:
     """The host keys, each proven to be held by the requester whose CSR has this key.
 

@@ -101,9 +101,9 @@ class SSHStatus:
 
     def _bundle(self) -> list[Shown]:
         found, shown = self.bundle, list[Shown]()
-        if found.sequence:
+        if found.newest:
             how = "in force" if found.is_in_place else "accepted, and sshd's files are not as it has them"
-            text = f"trust bundle {found.sequence} is {how}, with {found.revocations} revocations"
+            text = f"trust bundle {found.newest} is {how}, with {found.revocations} revocations"
             shown.append(Shown(text, found.is_in_place))
             if self.now >= found.not_after:
                 when = _time(found.not_after)
@@ -123,6 +123,7 @@ class SSHStatus:
             return None
         return {
             "version": found.sequence,
+            "revocationsVersion": found.newest,
             "inPlace": found.is_in_place,
             "trustVersion": found.trust_version,
             "revocations": found.revocations,

@@ -6,12 +6,16 @@ could not be written, it goes on from there: no earlier bundle comes back.
 
 Last, it keeps until when this node attests anew, if the bundle has nodes do so: the certificates' own step does it.
 
+A bundle whose trust is older than this node's counts for its revocations alone, and takes none back. The trust may have
+come with a certificate before the bundle that has it, or the controller's state is from a backup.
+
 A published bundle that does not count changes nothing. Neither does one that is gone, nor one that has run out: the
 accepted one stays, and ``status`` says so. A file that somebody removed or changed is restored from it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,6 +23,8 @@ from typing import Final
 from attestors.wire import statement
 from attestors.wire.names import Purpose
 from attestors.wire.node_access import Trust
+from attestors.wire.ssh.errors import SSHRefused
+from attestors.wire.ssh.krl import RevocationList, encode_revocation_list, parse_revocation_list, revoking_both
 from attestors.wire.statement import (
     MAXIMUM_NODE_ACCESS_TRUST_BYTES,
     AcceptedNodeAccessTrust,
@@ -39,7 +45,7 @@ from authenticator.flow.pinning import authorities_of
 from authenticator.flow.sshd_files import SSHDFiles, UnwrittenFiles
 from authenticator.flow.stored_bundle import bundle_digest, stored_bundle
 from authenticator.model.answer import printable
-from authenticator.model.bundle_state import RENEWAL_SPREAD_SECONDS, BundleState
+from authenticator.model.bundle_state import BundleState
 from authenticator.model.cluster import Cluster
 from authenticator.model.node_access import AccessReason, AccessRefused, require_not_older
 from authenticator.model.ssh_state import SSHRejection, SSHState, digest_of
@@ -153,7 +159,10 @@ class TrustBundleStep:
         except AccessRefused as error:
             self._reject(found, state, error.reason.value, error.message)
         else:
-            self._accept(found, accepted, state, ssh_state)
+            if _is_whole(accepted, state, ssh_state):
+                self._accept(found, accepted, state)
+            else:
+                self._revoke(found, accepted, state, ssh_state)
 
     def _accepted(self, found: _Text, state: BundleState, ssh_state: SSHState) -> AcceptedNodeAccessTrust:
         signed = statement.decode(found.content, maximum_bytes=MAXIMUM_NODE_ACCESS_TRUST_BYTES)
@@ -161,19 +170,57 @@ class TrustBundleStep:
             signed,
             trusted=authorities_of(found.cluster),
             pin=self.store.pin(),
-            last_sequence=max(state.sequence - 1, 0),
+            last_sequence=max(state.newest - 1, 0),
             now=self.clock.now(),
         )
-        if accepted.sequence != state.sequence:
-            require_not_older(accepted.trust, ssh_state)
-        elif bundle_digest(_payload(accepted)) != state.digest:
+        known = state.later_digest if state.later_sequence else state.digest
+        if accepted.sequence == state.newest and bundle_digest(_payload(accepted)) != known:
             raise AccessRefused(
                 AccessReason.CHANGED_TRUST,
-                f"other content under version {state.sequence}, which was accepted before",
+                f"other content under version {state.newest}, which was accepted before",
             )
+        if accepted.sequence != state.sequence and _is_whole(accepted, state, ssh_state):
+            require_not_older(accepted.trust, ssh_state)
         return accepted
 
-    def _accept(self, found: _Text, accepted: AcceptedNodeAccessTrust, state: BundleState, ssh_state: SSHState) -> None:
+    def _revoke(self, found: _Text, accepted: AcceptedNodeAccessTrust, state: BundleState, ssh_state: SSHState) -> None:
+        """Store its revocations with those in force; sshd's list is next."""
+        try:
+            revocations = revoking_both(self._in_force(state), accepted.revocations)
+            encoded = encode_revocation_list(revocations)
+        except SSHRefused as refused:
+            self._reject(found, state, refused.reason.value, refused.message)
+            return
+        self.store.save_revocations(encoded)
+        older = (
+            f"version {accepted.trust.version} of the trust; this node has version {ssh_state.trust_version}, so its "
+            "revocations alone count, with those in force"
+        )
+        revoking = replace(
+            self._rejected(state, AccessReason.OLDER_TRUST.value, older),
+            later_sequence=accepted.sequence,
+            later_digest=bundle_digest(_payload(accepted)),
+            later_revocations=_digest(encoded),
+            revocations=revocations.entries,
+            not_after=accepted.not_after,
+            is_in_place=state.is_in_place and _digest(encoded) == state.later_revocations,
+        )
+        if revoking != state:
+            self.store.save_bundle_state(revoking)
+        self._read = _Read(found.version, state.sequence, float("inf"))
+
+    def _in_force(self, state: BundleState) -> RevocationList:
+        """What is revoked now. A file that is damaged holds nothing; then that of the accepted bundle counts."""
+        bundle = self._load(state) if state.sequence else None
+        former = RevocationList(0, 0) if bundle is None else parse_revocation_list(bundle.revocation_list)
+        if not state.later_sequence:
+            return former
+        try:
+            return revoking_both(former, parse_revocation_list(self.store.revocations()))
+        except SSHRefused:
+            return former
+
+    def _accept(self, found: _Text, accepted: AcceptedNodeAccessTrust, state: BundleState) -> None:
         """Store it; its files are next."""
         payload = _payload(accepted)
         self.store.save_bundle(found.content)
@@ -189,6 +236,7 @@ class TrustBundleStep:
             restored_at=state.restored_at,
             renew_below=state.renew_below,
             renew_due=state.renew_due,
+            renew_spread=state.renew_spread,
         )
         if now_accepted != state:
             self.store.save_bundle_state(now_accepted)
@@ -198,65 +246,76 @@ class TrustBundleStep:
     def _reject(self, found: _Text, state: BundleState, reason: str, message: str) -> None:
         """Keep why the published bundle does not count, for ``status``."""
         self._read = _Read(found.version, state.sequence, self.clock.monotonic() + REFUSED_SECONDS)
+        rejected = self._rejected(state, reason, message)
+        if rejected != state:
+            self.store.save_bundle_state(rejected)
+
+    def _rejected(self, state: BundleState, reason: str, message: str) -> BundleState:
         said = printable(message, _MAXIMUM_MESSAGE_CHARACTERS)
         before = state.rejection
         if before is not None and (before.reason, before.message) == (reason, said):
-            return
+            return state
         self.report(f"the published trust bundle does not count: {reason}: {said}")
-        self.store.save_bundle_state(replace(state, rejection=SSHRejection(reason, said, self.clock.now())))
+        return replace(state, rejection=SSHRejection(reason, said, self.clock.now()))
 
     # The accepted bundle
 
     def _keep(self, state: BundleState, ssh_state: SSHState) -> None:
         """Have sshd's files as the bundle has them. A newer trust may have come with a certificate since: it stays."""
-        if not state.sequence:
+        if not state.newest:
             return
-        bundle = self._load(state)
-        if bundle is None:
+        bundle = self._load(state) if state.sequence else None
+        revocation_list = self._revocation_list(state, bundle)
+        if (state.sequence and bundle is None) or not revocation_list:
             self._read = _Read("", 0, float("-inf"))
             self._tell("the stored trust bundle is missing or damaged; the published one is read again")
             return
-        version = bundle.trust.version
-        is_trusted = version == ssh_state.trust_version or (version > ssh_state.trust_version and not state.is_in_place)
-        trust = bundle.trust if is_trusted else None
+        trust = None
+        if bundle is not None:
+            version, present = bundle.trust.version, ssh_state.trust_version
+            is_trusted = version == present or (version > present and not state.is_in_place)
+            trust = bundle.trust if is_trusted else None
         files = SSHDFiles(self.ssh.folder)
-        different = ", ".join(files.differ(bundle.revocation_list, trust))
+        different = ", ".join(files.differ(revocation_list, trust))
         if different and state.is_in_place:
             # The alarm first: it must not be lost if the agent ends now.
             self.report(f"{different} in {self.ssh.folder} was missing or changed; restoring it from the trust bundle")
             state = replace(state, restored=different, restored_at=self.clock.now())
             self.store.save_bundle_state(state)
         try:
-            files.install_bundle(bundle.revocation_list, trust)
+            files.install_bundle(revocation_list, trust)
         except UnwrittenFiles as failure:
             self._tell(f"the trust bundle is not in force: {failure}")
             return
         if not state.is_in_place:
-            state = self._in_place(bundle, state, trust, ssh_state)
-        if state.renew_below != bundle.renew_below:
-            self._renew(bundle.renew_below, state)
+            state = self._in_place(state, trust, ssh_state)
+        if bundle is not None and state.renew_below != bundle.renew_below:
+            self._renew(bundle.renew_below, bundle.renew_spread_seconds, state)
         self._told = ""
 
-    def _in_place(
-        self, bundle: NodeAccessTrust, state: BundleState, trust: Trust | None, ssh_state: SSHState
-    ) -> BundleState:
+    def _revocation_list(self, state: BundleState, bundle: NodeAccessTrust | None) -> bytes:
+        """The list in force; empty if the store does not have it."""
+        if not state.later_sequence:
+            return b"" if bundle is None else bundle.revocation_list
+        stored = self.store.revocations()
+        return stored if _digest(stored) == state.later_revocations else b""
+
+    def _in_place(self, state: BundleState, trust: Trust | None, ssh_state: SSHState) -> BundleState:
         if trust is not None and trust.version != ssh_state.trust_version:
             trusted = replace(ssh_state, trust_version=trust.version, trust_digest=digest_of(trust))
             self.store.save_ssh_state(trusted)
-        self.report(
-            f"trust bundle {state.sequence} is in {self.ssh.folder}: version {bundle.trust.version} of the trust, "
-            f"{state.revocations} revocations"
-        )
+        what = "its revocations alone" if state.later_sequence else f"version {state.trust_version} of the trust"
+        self.report(f"trust bundle {state.newest} is in {self.ssh.folder}: {what}, {state.revocations} revocations")
         state = replace(state, is_in_place=True)
         self.store.save_bundle_state(state)
         return state
 
-    def _renew(self, below: int, state: BundleState) -> None:
+    def _renew(self, below: int, spread: int, state: BundleState) -> None:
         """Keep what nodes are told to report, and when this one does, if it has not yet."""
         # In the future, so that the agent wakes for it even if it has looked at the certificates in this turn.
-        seconds = 1 + int(node_digest(self.configuration.node_name), 16) % RENEWAL_SPREAD_SECONDS
+        seconds = 1 + int(node_digest(self.configuration.node_name), 16) % spread
         due = self.clock.now() + seconds if below else 0
-        self.store.save_bundle_state(replace(state, renew_below=below, renew_due=due))
+        self.store.save_bundle_state(replace(state, renew_below=below, renew_due=due, renew_spread=spread))
         pair = self.store.pair(Purpose.CLIENT)
         if pair is not None and reported_by(self.store, pair) < below:
             self.report(
@@ -280,5 +339,18 @@ class TrustBundleStep:
         self._told = text
 
 
+def _is_whole(accepted: AcceptedNodeAccessTrust, state: BundleState, ssh_state: SSHState) -> bool:
+    """Whether the bundle counts for its trust, too, and not for its revocations alone. The accepted one stays whole: a
+    newer trust came with a certificate since.
+    """
+    return accepted.sequence == state.sequence or accepted.trust.version >= ssh_state.trust_version
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _payload(accepted: AcceptedNodeAccessTrust) -> NodeAccessTrust:
-    return NodeAccessTrust(accepted.trust, accepted.revocation_list, accepted.renew_below)
+    return NodeAccessTrust(
+        accepted.trust, accepted.revocation_list, accepted.renew_below, accepted.renew_spread_seconds
+    )

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from authenticator.model.ssh_state import SSHRejection
 
-RENEWAL_SPREAD_SECONDS: Final = 240
-"""Within which all nodes attest that a bundle asks to."""
 _FORMAT: Final = 1
 
 
@@ -43,10 +41,24 @@ class BundleState:
     files are as the bundle has them: a request before that would report the former version."""
     renew_due: int = 0
     """Unix time from which it does."""
+    renew_spread: int = 0
+    """Seconds within which all nodes do."""
+    later_sequence: int = 0
+    """Of a later bundle, of which the revocations alone count, as its trust is older than this node's; 0 for none."""
+    later_digest: str = ""
+    """Of its content."""
+    later_revocations: str = ""
+    """SHA-256 of the list in force: what it revokes, and what was revoked before. Nothing is taken back by a bundle of
+    which this node does not accept the whole."""
+
+    @property
+    def newest(self) -> int:
+        """The sequence of the last bundle that counts, if only for its revocations: none before it does again."""
+        return max(self.sequence, self.later_sequence)
 
     def wants_renewal(self, reported: int, now: int) -> bool:
         """Whether the node attests anew now that has reported that version of the trust."""
-        waits = 0 < self.renew_due - now <= RENEWAL_SPREAD_SECONDS  # not longer, if this node's clock was ahead
+        waits = 0 < self.renew_due - now <= self.renew_spread  # not longer, if this node's clock was ahead
         return reported < self.renew_below and not waits
 
 
@@ -84,8 +96,10 @@ def _require_types(state: BundleState) -> None:
         state.restored_at,
         state.renew_below,
         state.renew_due,
+        state.renew_spread,
+        state.later_sequence,
     )
-    texts: tuple[Any, ...] = (state.digest, state.restored)
+    texts: tuple[Any, ...] = (state.digest, state.restored, state.later_digest, state.later_revocations)
     if state.rejection is not None:
         numbers += (state.rejection.at,)
         texts += (state.rejection.reason, state.rejection.message)

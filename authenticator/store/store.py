@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from attestors.wire.names import Purpose
+from attestors.wire.ssh.krl import MAXIMUM_LIST_BYTES
 from attestors.wire.statement import MAXIMUM_NODE_ACCESS_TRUST_BYTES, NotPinned, PinnedController
 from authenticator.model.attempt import Attempt, UnreadableAttempt, decode_attempt, encode_attempt
 from authenticator.model.bundle_state import (
@@ -53,6 +54,8 @@ SSH_TAKEN_FILE: Final = "kubelet-authenticator-ssh.taken"
 BUNDLE_FILE: Final = "kubelet-authenticator-ssh-bundle.statement"
 """The trust bundle in force, as it was published."""
 BUNDLE_STATE_FILE: Final = "kubelet-authenticator-ssh-bundle.json"
+REVOCATIONS_FILE: Final = "kubelet-authenticator-ssh-bundle.krl"
+"""The revocation list in force, if a later bundle, whose trust is older than this node's, revokes more."""
 RENEWAL_FILE: Final = "kubelet-authenticator-renewal.json"
 
 _MAXIMUM_BYTES: Final = 512 * 1024
@@ -355,7 +358,7 @@ class Store:
         if not any(os.path.lexists(self.folder / name) for name in (SSH_FILE, BUNDLE_FILE, BUNDLE_STATE_FILE)):
             return
         with self.ssh_lock(timeout=_SSH_LOCK_SECONDS):
-            for name in (SSH_RECEIVED_FILE, SSH_TAKEN_FILE, BUNDLE_FILE, BUNDLE_STATE_FILE):
+            for name in (SSH_RECEIVED_FILE, SSH_TAKEN_FILE, BUNDLE_FILE, BUNDLE_STATE_FILE, REVOCATIONS_FILE):
                 with self._reporting("remove"):
                     remove(self.folder / name)
             self.save_ssh_state(SSHState(is_of_former_cluster=True))
@@ -395,6 +398,23 @@ class Store:
         """Store it. The caller holds :meth:`ssh_lock`."""
         with self._reporting("write"):
             write_atomically(self.folder / BUNDLE_FILE, text)
+
+    def revocations(self) -> bytes:
+        """The list in ``REVOCATIONS_FILE``; empty if it is missing or too large.
+
+        Raises:
+            StoreUnusable: the file is unreadable.
+        """
+        with self._reporting("read"):
+            try:
+                return read_bounded(self.folder / REVOCATIONS_FILE, MAXIMUM_LIST_BYTES)
+            except (FileNotFoundError, TooLargeFile):
+                return b""
+
+    def save_revocations(self, revocation_list: bytes) -> None:
+        """Store it. The caller holds :meth:`ssh_lock`."""
+        with self._reporting("write"):
+            write_atomically(self.folder / REVOCATIONS_FILE, revocation_list)
 
     def bundle_state(self) -> BundleState:
         """What this node knows about the trust bundle in force.

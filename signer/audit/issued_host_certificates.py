@@ -71,7 +71,7 @@ def require_as_recorded(line: DecisionLine, request: SigningRequest, record: Att
     logged, recorded = line.decision, record.ssh
     if not logged.host_certificates:
         return
-    if isinstance(recorded, NoHostKeys) or logged.host_keys != recorded:
+    if not isinstance(recorded, AttestedHostKeys) or logged.host_keys != recorded:
         raise Inconsistent("the record holds no such host certificates")
     if not any(recorded.has(frozenset(one.keys)) for one in _any_proven(request)):
         raise Inconsistent("the host certificates are not for the host keys of the request")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attestors.registry import Registry
-from attestors.wire.names import PROVIDER_ID_OID
+from attestors.wire.names import PROVIDER_ID_OID, SSH_HOST_KEYS_OID
 from attestors.wire.provider_id import InvalidOID, read_oids
 from signer.configuration import (
     ALL_NAMESPACES,
@@ -113,6 +113,13 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         f"{PROVIDER_ID_OID} unless configured otherwise (default: that OID only)",
     )
     parser.add_argument(
+        "--ssh-host-keys-oids",
+        default=None,
+        metavar="OID,...",
+        help="accepted OIDs of the extension that holds the host keys of sshd in a request, the first one that it has "
+        f"counts; nodes use {SSH_HOST_KEYS_OID} unless configured otherwise (default: that OID only)",
+    )
+    parser.add_argument(
         "--enable-insecure-attestor",
         action="store_true",
         help="allow the insecure attestor, which proves nothing, for policies in --insecure-attestor-namespaces that "
@@ -198,6 +205,12 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
             "give --enable-insecure-attestor and --insecure-attestor-namespaces together, or neither"
         )
     file = read_configuration_file(options.config) if options.config is not None else ConfigurationFile()
+    provider_id_oids = _oids("--provider-id-oids", options.provider_id_oids, PROVIDER_ID_OID)
+    host_keys_oids = _oids("--ssh-host-keys-oids", options.ssh_host_keys_oids, SSH_HOST_KEYS_OID)
+    if both := set(provider_id_oids) & set(host_keys_oids):
+        raise InvalidConfiguration(
+            f"{min(both)} is in --provider-id-oids and in --ssh-host-keys-oids: an extension holds one of the two"
+        )
     return Configuration(
         namespace=options.controller_namespace,
         watch_namespace=options.namespace,
@@ -206,7 +219,8 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         insecure_namespaces=insecure_namespaces,
         attestors=file.attestors,
         serving_networks=file.serving_networks,
-        provider_id_oids=_provider_id_oids(options.provider_id_oids),
+        provider_id_oids=provider_id_oids,
+        host_keys_oids=host_keys_oids,
         authorities=file.authorities,
         rotation=_rotation(options, file.rotation_waits, file.node_client_namespaces),
         ssh=file.ssh if options.ssh else SSHSwitchedOff(),
@@ -264,13 +278,13 @@ def _namespaces(flag: str, text: str) -> frozenset[str]:
         raise InvalidConfiguration(f"{flag}: {error}") from None
 
 
-def _provider_id_oids(text: str | None) -> tuple[str, ...]:
+def _oids(flag: str, text: str | None, default: str) -> tuple[str, ...]:
     if text is None:
-        return (PROVIDER_ID_OID,)
+        return (default,)
     try:
         return read_oids(text)
     except InvalidOID as error:
-        raise InvalidConfiguration(f"--provider-id-oids: {error}") from None
+        raise InvalidConfiguration(f"{flag}: {error}") from None
 
 
 def _watch_filter(value: str) -> WatchFilter:

@@ -194,6 +194,8 @@ async def _offline(options: argparse.Namespace) -> Explanation:
         configuration = replace(configuration, insecure_enabled=True, insecure_namespaces=allowed)
     if header.provider_id_oids and options.provider_id_oids is None:
         configuration = replace(configuration, provider_id_oids=header.provider_id_oids)
+    if header.host_keys_oids and options.ssh_host_keys_oids is None:
+        configuration = replace(configuration, host_keys_oids=header.host_keys_oids)
     notes += not_installed(configuration.attestors)
     configured = configuration.attestors
     missing = sorted(name for name in header.with_settings if not operator_settings(configured, name, key.namespace))

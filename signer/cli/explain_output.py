@@ -13,6 +13,7 @@ from rich.text import Text
 from signer.explain.explanation import Explanation, Verdict
 from signer.explain.findings import Finding, Outcome
 from signer.model.fields import format_time
+from signer.model.host_keys import HostCertificates, HostCertificatesIssued, HostCertificatesRefused, NotAsked
 
 _MARKS: Final = {
     Outcome.PASSED: Text("✓", style="green"),
@@ -55,10 +56,42 @@ def as_json(explained: Explanation) -> dict[str, Any]:
         "remedy": explained.remedy,
         "documentation": explained.documentation,
         "retryAfterSeconds": None if explained.retry_after is None else explained.retry_after.total_seconds(),
+        "hostCertificates": _host_certificates(explained.host_certificates),
         "wouldWrite": list(explained.intended),
         "commands": list(explained.commands),
         "notes": list(explained.notes),
     }
+
+
+def _host_certificates(found: HostCertificates) -> dict[str, Any] | None:
+    """None if the request asks for none."""
+    match found:
+        case NotAsked():
+            return None
+        case HostCertificatesRefused(reason, message):
+            return {"answer": "refused", "reason": reason.value, "message": message}
+        case HostCertificatesIssued(recorded):
+            return {
+                "answer": "issued",
+                "hostKeys": [one.fingerprint for one in recorded.host_keys],
+                "principals": list(recorded.principals),
+                "notAfter": format_time(recorded.not_after),
+                "authority": recorded.authority,
+            }
+
+
+def _host_certificates_text(found: HostCertificates) -> str:
+    match found:
+        case NotAsked():
+            return ""
+        case HostCertificatesRefused(reason, message):
+            return f"no host certificates ({reason.value}): {message}"
+        case HostCertificatesIssued(recorded):
+            keys = ", ".join(one.fingerprint for one in recorded.host_keys)
+            return (
+                f"host certificates for {keys}, with names {', '.join(recorded.principals)}, until "
+                f"{format_time(recorded.not_after)}"
+            )
 
 
 def _finding(one: Finding) -> dict[str, Any]:
@@ -99,6 +132,7 @@ def show(explained: Explanation, console: Console) -> None:
         _paragraph(
             console, "Retry", f"after {explained.retry_after}, or as soon as an object that it waits for changes"
         )
+    _paragraph(console, "SSH", _host_certificates_text(explained.host_certificates))
     for written in explained.intended:
         _paragraph(console, "Would", written)
     for note in explained.notes:

@@ -71,7 +71,7 @@ def ssh_wing(configuration: Configuration, recorder: Recorder) -> SSHWing:
     return SSHParts(
         configuration.ssh,
         authorities,
-        HostCertificateParts(partial(_signing_authority, authorities)),
+        HostCertificateParts(partial(_signing_authority, authorities), host_keys_oids=configuration.host_keys_oids),
         recorder,
     )
 

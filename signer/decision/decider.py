@@ -42,8 +42,9 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.kube.supervision import isolated
 from signer.model.cluster import ClusterKey
-from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
+from signer.model.decision import Approve, Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
 from signer.model.flow import Flow, PriorityLevel, requester_of
+from signer.model.host_keys import HostCertificatesIssued
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 from signer.model.record import Unjournaled
@@ -64,7 +65,7 @@ from signer.rules.checks import decide_request
 from signer.rules.plan import SILENCE, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
-from signer.store.records import Records
+from signer.store.records import RecordChanged, Records
 from signer.store.reservations import Reservations
 
 _LOG = logging.getLogger(__name__)
@@ -117,6 +118,7 @@ class Decider:
         )
         serving = ServingFactsSource(caches, configuration.serving_networks, services_report)
         issuer = HostCertificateIssuer(key, host_certificates, caches, records, serving, monotonic)
+        self._host_certificates = issuer
         self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing, issuer)
         self._parts = DecidesWith(
             key=key,
@@ -160,6 +162,20 @@ class Decider:
             _LOG.error("unexpected fault while deciding", exc_info=error, extra={"cluster": str(self._key)})
             decision = Defer(Reason.INTERNAL_ERROR, f"unexpected {type(error).__name__}; see the controller's log")
         return DecidedRequest(parsed, self._failed_if_approved(parsed, decision), decision_inputs)
+
+    async def answered(self, decision: Approve) -> None:
+        """Call this once the workload API server has taken the answer. What cannot be recorded of it is logged: the
+        node's next request makes up for it.
+        """
+        if not isinstance(decision.host_certificates, HostCertificatesIssued):
+            return
+        try:
+            await self._host_certificates.answered(decision.node_name, decision.host_certificates)
+        except (ApiError, Deferred, RecordChanged) as error:
+            _LOG.warning(
+                "the record does not show that the node can read its host certificates",
+                extra={"cluster": str(self._key), "node": decision.node_name, "error": printable(str(error))},
+            )
 
     def _failed_if_approved(self, parsed: Parsed, decision: Decision) -> Decision:
         """Approved and Denied exclude each other: a request that is approved already, by any client, can only fail,

@@ -15,7 +15,7 @@ import contextlib
 import hmac
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final, TypeAlias
 
@@ -36,6 +36,7 @@ from signer.decision.cached_facts import ServingFactsSource
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.host_keys import (
+    NO_FORMER,
     NOT_ASKED,
     AttestedHostKey,
     AttestedHostKeys,
@@ -43,7 +44,9 @@ from signer.model.host_keys import (
     HostCertificates,
     HostCertificatesIssued,
     HostCertificatesRefused,
+    NoFormerHostCertificates,
     NotAsked,
+    with_reported,
 )
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
@@ -61,14 +64,16 @@ from signer.rules.host_certificates import (
     planned_host_keys,
     principal_of,
     proven_host_keys,
+    reported_trust_version,
 )
-from signer.rules.machine import MachineFacts
+from signer.rules.machine import MachineFacts, NoRecord
 from signer.store.caches import Caches
-from signer.store.records import Records, conflicting_names
+from signer.store.records import RecordChanged, Records, conflicting_names
 
 _SOON: Final = timedelta(seconds=0.1)
 _LONGEST_WAIT_SECONDS: Final = 10.0
 _NEVER: Final = float("-inf")
+_MOST_WRITES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,17 @@ class HostAuthorityNotRead:
     """This controller has just begun to serve the Cluster, and will know in a moment."""
 
 
-HostAuthorityAnswer: TypeAlias = SigningHostAuthority | NoSigningHostAuthority | HostAuthorityNotRead
+@dataclass(frozen=True, slots=True)
+class ShownHostAuthority:
+    """The authority that the controller says may sign now, without its key: a dry run plans with it."""
+
+    public_key: HostKey
+    trust: Trust
+
+
+HostAuthorityAnswer: TypeAlias = (
+    SigningHostAuthority | NoSigningHostAuthority | HostAuthorityNotRead | ShownHostAuthority
+)
 HostAuthorityOf: TypeAlias = Callable[[ClusterKey], HostAuthorityAnswer]
 """The authority of one Cluster. The answer holds for one signature."""
 
@@ -132,7 +147,8 @@ class HostCertificateParts:
 
     authority_of: HostAuthorityOf
     being_certified: HostKeysBeingCertified = field(default_factory=HostKeysBeingCertified)
-    host_keys_oid: str = SSH_HOST_KEYS_OID
+    host_keys_oids: tuple[str, ...] = (SSH_HOST_KEYS_OID,)
+    """Of the CSR's extension. The first one that a request has counts."""
 
 
 HostCertificateSwitch: TypeAlias = HostCertificateParts | HostCertificatesSwitchedOff
@@ -182,23 +198,36 @@ class HostCertificateIssuer:
         asked = self._asked(request, facts.policy)
         if isinstance(asked, NotAsked):
             return NOT_ASKED
-        parts, settings, value = asked.parts, asked.settings, asked.value
+        parts, settings, oid, value = asked.parts, asked.settings, asked.oid, asked.value
         found = self._authority(parts)
         if isinstance(found, NoSigningHostAuthority):
-            note(HostKeysStage(parts.host_keys_oid, unavailable=found.message))
+            note(HostKeysStage(oid, unavailable=found.message))
             return HostCertificatesRefused(HostCertificateReason.AUTHORITIES_NOT_AVAILABLE, found.message)
         authority = _facts_of(found, self._caches.authentic.keys())
-        stage = HostKeysStage(parts.host_keys_oid, authority=authority)
+        stage = HostKeysStage(oid, authority=authority)
         try:
             proven = proven_host_keys(value, request.certificate_request.subject_public_key_info)
             holders, names = self._holders(proven, facts), self._names(facts)
-            stage = HostKeysStage(parts.host_keys_oid, authority=authority, holders=holders, names=names)
+            stage = HostKeysStage(oid, authority=authority, holders=holders, names=names)
             serials = tuple([_serial_number() for _ in proven.keys])
             return planned_host_keys(proven, serials, facts, names, holders, authority, settings)
         except HostKeysNotCertified as refused:
             return HostCertificatesRefused(refused.reason, refused.message)
         finally:
             note(stage)
+
+    def recorded(
+        self, planned: Planned, request: SigningRequest, facts: MachineFacts, wanted: AttestedNode
+    ) -> AttestedNode:
+        """The record with what was planned. Where certificates are refused, it still has the trust that the node
+        attested: it may have been given any, and a rotation waits for it.
+        """
+        if isinstance(planned, AttestedHostKeys):
+            return replace(wanted, ssh=planned)
+        asked = self._asked(request, facts.policy)
+        if isinstance(planned, NotAsked) or isinstance(asked, NotAsked):
+            return wanted
+        return replace(wanted, ssh=with_reported(wanted.ssh, reported_trust_version(asked.value), facts.now))
 
     async def issue(self, planned: Planned, record: AttestedNode) -> HostCertificates:
         """Sign what the record holds since just now.
@@ -229,14 +258,43 @@ class HostCertificateIssuer:
             return _not_journaled("no host certificates were journaled for these host keys with it")
         return await self._signed(recorded, record)
 
+    async def answered(self, node_name: str, issued: HostCertificatesIssued) -> None:
+        """Record that the workload API server has taken an answer with these certificates: the node can read them, so
+        those of another authority, which it had, count no longer. Without this, they do until the node's next request.
+
+        Raises:
+            Deferred: the controller key is not available.
+            ApiError: from the management cluster.
+            RecordChanged: other clients write the record again and again.
+        """
+        if isinstance(issued.recorded.former, NoFormerHostCertificates):
+            return
+        for left in reversed(range(_MOST_WRITES)):
+            record = self._records.recorded(self._key, node_name)
+            cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
+            if cluster is None or cluster.paused or isinstance(record, NoRecord):
+                return  # it is gone, or may be moving
+            ssh = record.ssh
+            if not isinstance(ssh, AttestedHostKeys) or ssh.host_keys != issued.recorded.host_keys:
+                return  # of a later request, which has an answer of its own
+            try:
+                await self._records.write(replace(record, ssh=replace(ssh, former=NO_FORMER)), cluster)
+            except RecordChanged:
+                if not left:
+                    raise
+                continue
+            return
+
     async def _signed(self, recorded: AttestedHostKeys, record: AttestedNode) -> HostCertificates:
         if isinstance(self._switch, HostCertificatesSwitchedOff):
             return NOT_ASKED
         found = self._authority(self._switch)
         if isinstance(found, NoSigningHostAuthority):
             return HostCertificatesRefused(HostCertificateReason.AUTHORITIES_NOT_AVAILABLE, found.message)
-        if found.host.public_key.fingerprint != recorded.authority:
+        if _public_key_of(found).fingerprint != recorded.authority:
             return _not_journaled(f"host authority {recorded.authority}, which was to sign them, signs no longer")
+        if isinstance(found, ShownHostAuthority):
+            return HostCertificatesIssued(recorded, (), b"")
         secret = nonce_secret(self._caches.authentic.keys(), recorded.nonce_key)
         if not secret:
             return _not_journaled("the controller key of their journal entry is no longer in use")
@@ -258,10 +316,15 @@ class HostCertificateIssuer:
             or not isinstance(policy.ssh, SSHSettings)
         ):
             return NOT_ASKED
-        value = extension_value(request, self._switch.host_keys_oid)
-        return value if isinstance(value, NotAsked) else _Asked(self._switch, policy.ssh, value)
+        for oid in self._switch.host_keys_oids:
+            value = extension_value(request, oid)
+            if not isinstance(value, NotAsked):
+                return _Asked(self._switch, policy.ssh, oid, value)
+        return NOT_ASKED
 
-    def _authority(self, parts: HostCertificateParts) -> SigningHostAuthority | NoSigningHostAuthority:
+    def _authority(
+        self, parts: HostCertificateParts
+    ) -> SigningHostAuthority | ShownHostAuthority | NoSigningHostAuthority:
         """The authority; a node that asks while the controller starts would else wait for its next renewal.
 
         Raises:
@@ -298,6 +361,7 @@ class HostCertificateIssuer:
 class _Asked:
     parts: HostCertificateParts
     settings: SSHSettings
+    oid: str
     value: bytes
 
 
@@ -356,8 +420,12 @@ def _host_key(line: str) -> HostKey:
     return host_key(parse_key_line(line))
 
 
-def _facts_of(found: SigningHostAuthority, keys: ControllerKeys) -> HostAuthorityFacts:
-    public_key = found.host.public_key
+def _public_key_of(found: SigningHostAuthority | ShownHostAuthority) -> HostKey:
+    return found.public_key if isinstance(found, ShownHostAuthority) else found.host.public_key
+
+
+def _facts_of(found: SigningHostAuthority | ShownHostAuthority, keys: ControllerKeys) -> HostAuthorityFacts:
+    public_key = _public_key_of(found)
     return HostAuthorityFacts(
         key_line(public_key),
         public_key.fingerprint,

@@ -36,7 +36,7 @@ from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
-from signer.model.host_keys import AttestedHostKeys
+from signer.model.host_keys import HostCertificateReason, HostCertificates, HostCertificatesRefused
 from signer.model.reasons import Reason
 from signer.model.record import (
     AttestedIdentity,
@@ -292,7 +292,7 @@ class ReserveAndJournal:
             issued = await self._issued_before(request, facts, record, authority)
             if not isinstance(issued, NotRepeatable):
                 self._require_still(snapshot, facts)
-                again = await self._host_certificates.issue_again(request, snapshot.policy, record)
+                again = await self._host_certificates_again(request, facts, snapshot, record)
                 return replace(issued, host_certificates=again)
             going = record.next_dropped
             if isinstance(going, JournalEntry) and was_just_decided(going.decided, _JOURNAL_SPAN, facts.now):
@@ -308,8 +308,7 @@ class ReserveAndJournal:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
         self._require_still(snapshot, facts)
         host_keys = self._host_certificates.plan(request, facts, partial(_note_host_keys, snapshot))
-        if isinstance(host_keys, AttestedHostKeys):
-            wanted = replace(wanted, ssh=host_keys)
+        wanted = self._host_certificates.recorded(host_keys, request, facts, wanted)
         with self._one_new_name(facts), self._host_certificates.recording(host_keys):
             written = await self._records.write(wanted, facts.cluster)
         approve = replace(
@@ -322,6 +321,17 @@ class ReserveAndJournal:
         return replace(
             approve, message=f"{approve.message}, which is being deleted; the certificate is valid until {end}"
         )
+
+    async def _host_certificates_again(
+        self, request: SigningRequest, facts: MachineFacts, snapshot: Snapshot, record: AttestedNode
+    ) -> HostCertificates:
+        """Those that were journaled with the certificate. If none were, a reason that holds now says more."""
+        again = await self._host_certificates.issue_again(request, snapshot.policy, record)
+        if isinstance(again, HostCertificatesRefused) and again.reason is HostCertificateReason.NOT_JOURNALED:
+            planned = self._host_certificates.plan(request, facts, partial(_note_host_keys, snapshot))
+            if isinstance(planned, HostCertificatesRefused):
+                return planned
+        return again
 
     @contextlib.contextmanager
     def _one_new_name(self, facts: MachineFacts) -> Iterator[None]:

@@ -14,14 +14,27 @@ from signer.decision.attestor_set import AttestorTimings
 from signer.decision.authority_secrets import LoadAuthority
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.decision.decider import DecidedRequest, Decider
+from signer.decision.host_certificates import (
+    SWITCHED_OFF,
+    HostAuthorityAnswer,
+    HostCertificateParts,
+    HostCertificateSwitch,
+    NoSigningHostAuthority,
+)
 from signer.decision.lookups import Lookups
 from signer.explain.dry_run_client import DryRunClient
 from signer.explain.findings import Findings
+from signer.explain.shown_authority import shown_host_authority
 from signer.explain.shown_trust import ShownTrust
 from signer.explain.unsigned import Unsigned
 from signer.kube.calls import GetList
+from signer.kube.errors import ApiError
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
+from signer.model.decision import printable
+from signer.model.policy import Policy
 from signer.model.service_networks import NOT_REPORTED, ReportedServices, ServicesReport
+from signer.model.ssh_access import SSHSettings
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.cluster_api import discover_cluster_api
@@ -69,6 +82,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
     tokens = BootstrapTokens(dry_run_client, caches, watch_namespace=around.configuration.watch_namespace)
     await tokens.list_once()
     findings = Findings()
+    host_certificates = await _host_certificates(dry_run_client, key, caches, around.configuration)
     decider = Decider(
         key,
         configuration=around.configuration,
@@ -91,11 +105,28 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
         services_report=ServicesReport(around.reported_services),
         now=around.now,
         monotonic=time.monotonic,
+        host_certificates=host_certificates,
         signing=Unsigned(),
         trace=findings,
     )
     decided_request = await decider.decide(manifest)
     return DryRunResult(decided_request, findings, dry_run_client.intended, caches, makes_key)
+
+
+async def _host_certificates(
+    client: DryRunClient, key: ClusterKey, caches: Caches, configuration: Configuration
+) -> HostCertificateSwitch:
+    """What the controller would do about host keys, by what it says of its authorities; it signs nothing."""
+    policy = caches.policies.get(key.namespace, key.name)
+    if not isinstance(policy, Policy) or not isinstance(policy.ssh, SSHSettings):
+        return SWITCHED_OFF
+    answer: HostAuthorityAnswer
+    try:
+        found = await client.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
+        answer = shown_host_authority(found, policy.ssh)
+    except ApiError as error:
+        answer = NoSigningHostAuthority(printable(f"the policy's status cannot be read: {error}"))
+    return HostCertificateParts(lambda key: answer, host_keys_oids=configuration.host_keys_oids)
 
 
 async def filled_caches(source: GetList, configuration: Configuration) -> Caches:

@@ -33,6 +33,7 @@ from signer.model.decision import (
 )
 from signer.model.documentation import reason_url
 from signer.model.fields import mapping_of, text_of
+from signer.model.host_keys import NOT_ASKED, HostCertificates
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import BuiltinCSRHeader, Malformed, NotOurs, SigningRequest
 from signer.rules.checks import APPROVED_BEFORE
@@ -93,6 +94,8 @@ class Explanation:
     """Address of the reason's documentation; empty without a reason."""
     retry_after: timedelta | None
     """When the controller retries a waiting request, unless an event comes first. None: by the queue's backoff."""
+    host_certificates: HostCertificates
+    """What the host keys of sshd in the request would get with the kubelet's certificate; they are not signed."""
     intended: tuple[str, ...]
     """What the controller would write to the management cluster while deciding."""
     commands: tuple[str, ...]
@@ -161,6 +164,7 @@ def _explained(
         remedy=remedy,
         documentation=reason_url(reason, provider) if reason else "",
         retry_after=decision.retry_after if isinstance(decision, Defer) else None,
+        host_certificates=decision.host_certificates if isinstance(decision, Approve) else NOT_ASKED,
         intended=dry_run_result.intended,
         commands=() if verdict is Verdict.NOT_OURS else next_commands(reason, named),
         notes=notes,

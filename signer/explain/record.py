@@ -16,6 +16,7 @@ from typing import Any, Final
 import yaml
 
 from attestors.contract import digest_of
+from signer.audit.decision_inputs import NotReached
 from signer.audit.decision_line import WHOLE_REQUEST, logged_request
 from signer.decision.authority_secrets import UnreadableSecret, decode_secret
 from signer.explain.current_conditions import as_posted
@@ -117,7 +118,13 @@ class Recorder:
         request, redacted = _without_credentials(request, around)
         identities = {one.identity.identity for one in dry_run_result.findings.facts}
         provider_ids = {one.machine.provider_id for one in dry_run_result.findings.facts}
-        concerning = [one for one in self._listed if _concerns(one, key, identities, provider_ids)]
+        holders = _holders(dry_run_result)
+        concerning = [
+            one
+            for one in self._listed
+            if _concerns(one, key, identities, provider_ids)
+            or (one["kind"] == "AttestedNode" and object_key(one) in holders)
+        ]
         authentic = {(one.machine.cluster.namespace, one.name) for one in _authentic(dry_run_result)}
         foreign = [one for one in concerning if one["kind"] == "AttestedNode" and object_key(one) not in authentic]
         authorities = _authority_secrets(key, dry_run_result)
@@ -129,6 +136,7 @@ class Recorder:
             "cluster": {"namespace": key.namespace, "name": key.name},
             "controllerNamespace": configuration.namespace,
             "providerIDOIDs": list(configuration.provider_id_oids),
+            "hostKeysOIDs": list(configuration.host_keys_oids),
             "insecureAllowed": configuration.insecure_allowed(key.namespace),
             "attestorsWithSettings": sorted(
                 name for name, one in configuration.attestors.items() if one.settings_in(key.namespace)
@@ -167,6 +175,13 @@ def _without_credentials(
 
 def _authentic(dry_run_result: DryRunResult) -> Iterator[Any]:
     yield from dry_run_result.caches.authentic.values()
+
+
+def _holders(dry_run_result: DryRunResult) -> frozenset[tuple[str, str]]:
+    """The records of other nodes that have a host key of the request."""
+    stage = dry_run_result.decided_request.decision_inputs.host_keys
+    holders = () if isinstance(stage, NotReached) else stage.holders
+    return frozenset((one.machine.cluster.namespace, one.name) for one in holders)
 
 
 def _concerns(item: JsonObject, key: ClusterKey, identities: set[str], provider_ids: set[str]) -> bool:

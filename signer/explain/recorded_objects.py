@@ -11,7 +11,7 @@ import base64
 import copy
 import re
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -81,6 +81,8 @@ class Header:
     controller_namespace: str
     provider_id_oids: tuple[str, ...]
     """OIDs of the extension that holds the provider ID; a recording may omit them."""
+    host_keys_oids: tuple[str, ...]
+    """The same of the extension that holds host keys of sshd."""
     insecure_allowed: bool
     with_settings: frozenset[str]
     """Attestors with operator settings, which are never recorded."""
@@ -219,7 +221,8 @@ def _header(documents: list[JsonObject], default_namespace: str) -> Header:
         recorded=recorded,
         cluster=ClusterKey(text_of(cluster, "namespace"), text_of(cluster, "name")) if cluster else None,
         controller_namespace=text_of(header, "controllerNamespace") or default_namespace,
-        provider_id_oids=_oids(items_of(header, "providerIDOIDs")),
+        provider_id_oids=_oids(header, "providerIDOIDs"),
+        host_keys_oids=_oids(header, "hostKeysOIDs"),
         insecure_allowed=header.get("insecureAllowed") is True,
         with_settings=frozenset(str(one) for one in items_of(header, "attestorsWithSettings")),
         withheld=frozenset(str(one) for one in items_of(header, "withheld")),
@@ -239,11 +242,12 @@ def _reported_services(header: Mapping[str, Any]) -> ReportedServices:
     return ReportedServices(networks, frozenset(version for version in (4, 6) if version in versions))
 
 
-def _oids(recorded: Sequence[Any]) -> tuple[str, ...]:
+def _oids(header: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    recorded = items_of(header, name)
     try:
         return read_oids(",".join(map(str, recorded))) if recorded else ()
     except InvalidOID as error:
-        raise UnusableRecording(f"providerIDOIDs: {error}") from error
+        raise UnusableRecording(f"{name}: {error}") from error
 
 
 def _definitions(documents: list[JsonObject]) -> dict[tuple[str, str], str]:

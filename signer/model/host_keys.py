@@ -11,7 +11,7 @@ import binascii
 import functools
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -20,6 +20,7 @@ from signer.model.fields import format_time, required_text, required_time
 
 _MAXIMUM_SERIAL_NUMBER: Final = 2**63 - 1
 _MAXIMUM_HOST_KEYS: Final = 3
+_KEYS_OF_REPORT: Final = frozenset({"trustVersion", "attestedTime"})
 
 
 class HostCertificateReason(StrEnum):
@@ -71,11 +72,29 @@ class AttestedHostKey:
 
 
 @dataclass(frozen=True, slots=True)
+class FormerHostCertificates:
+    """Certificates of another authority, which the node may still present."""
+
+    authority: str
+    """Fingerprint of the authority of the last of them."""
+    not_after: datetime
+    """When all of them have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoFormerHostCertificates:
+    """The node presents no certificate of another authority: it got none before, or could read a newer one."""
+
+
+NO_FORMER: Final = NoFormerHostCertificates()
+
+
+@dataclass(frozen=True, slots=True)
 class AttestedHostKeys:
     """What the node's last attested request for host certificates showed, and which certificates it got."""
 
     trust_version: int
-    """Of the trust that the files of the node's sshd held; 0 for none."""
+    """Of the trust that the files of the node's sshd held at its last attested request; 0 for none."""
     attested: datetime
     """When the request was decided."""
     host_keys: tuple[AttestedHostKey, ...]
@@ -87,6 +106,9 @@ class AttestedHostKeys:
     """Fingerprint of the host authority that signs."""
     nonce_key: str
     """Identifies the controller key under which nonces are made."""
+    former: FormerHostCertificates | NoFormerHostCertificates = NO_FORMER
+    """An entry that changes the authority has them, until the workload API server has taken an answer with its
+    certificates: an entry alone does not show that the node got any."""
 
     def has(self, public_keys: frozenset[str]) -> bool:
         """Whether these are the host keys."""
@@ -94,15 +116,38 @@ class AttestedHostKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedTrust:
+    """The node never got a host certificate. An attested request named host keys all the same, and the trust that it
+    has: it takes that from the trust bundle, too.
+    """
+
+    trust_version: int
+    """Of the trust that the files of the node's sshd held; 0 for none, and where the request does not show it."""
+    attested: datetime
+    """When the request was decided."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoHostKeys:
-    """The node never got a host certificate."""
+    """No attested request of the node named host keys."""
 
 
 NO_HOST_KEYS: Final = NoHostKeys()
+RecordedHostKeys: TypeAlias = AttestedHostKeys | ReportedTrust | NoHostKeys
 
 
-def host_keys_object(host_keys: AttestedHostKeys) -> dict[str, Any]:
+def with_reported(recorded: RecordedHostKeys, trust_version: int, attested: datetime) -> RecordedHostKeys:
+    """After an attested request with host keys that gets no host certificate. Those that the node has stay."""
+    if isinstance(recorded, AttestedHostKeys):
+        return replace(recorded, trust_version=trust_version)
+    return ReportedTrust(trust_version, attested.replace(microsecond=0))
+
+
+def host_keys_object(host_keys: AttestedHostKeys | ReportedTrust) -> dict[str, Any]:
     """``spec.ssh`` of an AttestedNode."""
+    if isinstance(host_keys, ReportedTrust):
+        return {"trustVersion": host_keys.trust_version, "attestedTime": format_time(host_keys.attested)}
+    former = host_keys.former
     return {
         "trustVersion": host_keys.trust_version,
         "attestedTime": format_time(host_keys.attested),
@@ -119,11 +164,16 @@ def host_keys_object(host_keys: AttestedHostKeys) -> dict[str, Any]:
         "notAfter": format_time(host_keys.not_after),
         "authorityFingerprint": host_keys.authority,
         "nonceKey": host_keys.nonce_key,
+        **(
+            {"former": {"authorityFingerprint": former.authority, "notAfter": format_time(former.not_after)}}
+            if isinstance(former, FormerHostCertificates)
+            else {}
+        ),
     }
 
 
-def parse_host_keys(value: Any) -> AttestedHostKeys:
-    """Read ``spec.ssh``.
+def parse_host_keys(value: Any) -> AttestedHostKeys | ReportedTrust:
+    """Read ``spec.ssh``. One without ``former`` may be of a release that did not write it.
 
     Raises:
         KeyError, TypeError, ValueError: a field is missing or malformed.
@@ -133,6 +183,8 @@ def parse_host_keys(value: Any) -> AttestedHostKeys:
     version = value["trustVersion"]
     if type(version) is not int or not 0 <= version <= _MAXIMUM_SERIAL_NUMBER:
         raise ValueError("trustVersion is out of range")
+    if value.keys() == _KEYS_OF_REPORT:
+        return ReportedTrust(version, required_time(value, "attestedTime"))
     host_keys = tuple([_host_key(one) for one in _list(value["hostKeys"])])
     if not 0 < len(host_keys) <= _MAXIMUM_HOST_KEYS:
         raise ValueError("the number of host keys is out of range")
@@ -148,7 +200,14 @@ def parse_host_keys(value: Any) -> AttestedHostKeys:
         not_after=required_time(value, "notAfter"),
         authority=required_text(value, "authorityFingerprint"),
         nonce_key=required_text(value, "nonceKey"),
+        former=_former(value["former"]) if "former" in value else NO_FORMER,
     )
+
+
+def _former(value: Any) -> FormerHostCertificates:
+    if not isinstance(value, Mapping):
+        raise TypeError("former is no object")
+    return FormerHostCertificates(required_text(value, "authorityFingerprint"), required_time(value, "notAfter"))
 
 
 def _host_key(value: Any) -> AttestedHostKey:

@@ -23,7 +23,7 @@ from typing import Final
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import LONG_AGO, MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
-from signer.model.host_keys import NO_HOST_KEYS, AttestedHostKeys, NoHostKeys
+from signer.model.host_keys import NO_HOST_KEYS, AttestedHostKeys, NoHostKeys, ReportedTrust
 
 _KIND: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _DECLARED: Final[set[str]] = set()
@@ -225,8 +225,8 @@ class AttestedNode:
     builtin_approvals: tuple[BuiltinApproval, ...] = ()
     dropped_not_after: datetime = LONG_AGO
     """When the last certificate that was dropped from the journal expires; :data:`LONG_AGO` if none was."""
-    ssh: AttestedHostKeys | NoHostKeys = NO_HOST_KEYS
-    """The host keys of the node's sshd and their certificates."""
+    ssh: AttestedHostKeys | ReportedTrust | NoHostKeys = NO_HOST_KEYS
+    """The host keys of the node's sshd and their certificates, or only the trust that it reported."""
     seal: str = field(default="", compare=False)
     """``spec.seal``; :mod:`signer.model.seal` verifies it."""
     resource_version: str = ""

@@ -21,7 +21,7 @@ import msgspec
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time, required_text, required_time
-from signer.model.host_keys import NO_HOST_KEYS, AttestedHostKeys, host_keys_object, parse_host_keys
+from signer.model.host_keys import NO_HOST_KEYS, NoHostKeys, host_keys_object, parse_host_keys
 from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey, check_kind
 
 _SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
@@ -231,7 +231,7 @@ def record_spec(record: AttestedNode) -> dict[str, Any]:
             *(entry_line(entry) for entry in record.journal),
             *(approval_line(approval) for approval in record.builtin_approvals),
         ],
-        **({"ssh": host_keys_object(record.ssh)} if isinstance(record.ssh, AttestedHostKeys) else {}),
+        **({"ssh": host_keys_object(record.ssh)} if not isinstance(record.ssh, NoHostKeys) else {}),
     }
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from signer.model.host_keys import AttestedHostKeys
+from signer.model.host_keys import AttestedHostKeys, FormerHostCertificates, NoHostKeys, ReportedTrust
 from signer.model.record import AttestedNode
 from signer.model.record_object import CLAIM, approval_line, entry_line
 
@@ -217,12 +217,15 @@ def _sealed(record: AttestedNode) -> str:
         str(len(record.builtin_approvals)),
         *map(approval_line, record.builtin_approvals),
         *((CLAIM,) if machine.is_claimed else ()),  # by record.machine_uid
-        *((_sealed_host_keys(record.ssh),) if isinstance(record.ssh, AttestedHostKeys) else ()),
+        *((_sealed_host_keys(record.ssh),) if not isinstance(record.ssh, NoHostKeys) else ()),
     )
 
 
-def _sealed_host_keys(ssh: AttestedHostKeys) -> str:
+def _sealed_host_keys(ssh: AttestedHostKeys | ReportedTrust) -> str:
     """One text, which differs from ``CLAIM``, whatever is in it."""
+    if isinstance(ssh, ReportedTrust):
+        return joined("ssh trust", str(ssh.trust_version), _seconds(ssh.attested))
+    former = ssh.former
     return joined(
         "ssh",
         str(ssh.trust_version),
@@ -235,6 +238,7 @@ def _sealed_host_keys(ssh: AttestedHostKeys) -> str:
         _seconds(ssh.not_after),
         ssh.authority,
         ssh.nonce_key,
+        *((former.authority, _seconds(former.not_after)) if isinstance(former, FormerHostCertificates) else ()),
     )
 
 

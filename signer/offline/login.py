@@ -29,13 +29,14 @@ _SIGNALLED: Final = 128
 
 
 class TemporaryKey:
-    """An Ed25519 key in a folder that only this user may enter. Leaving the context removes it.
+    """An Ed25519 key in memory, and its certificate in a folder that only this user may enter.
 
-    SIGKILL leaves the folder behind; the certificate in it ends within minutes.
+    Leaving the context removes both. SIGKILL leaves the folder behind; on systems other than Linux, the key is in it.
     """
 
     def __init__(self) -> None:
         self._private_key = Ed25519PrivateKey.generate()
+        self._memory: int | None = None
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_runtime_folder()))
 
     @property
@@ -44,13 +45,23 @@ class TemporaryKey:
         return public_key_of(self._private_key)
 
     def write(self, signed: SignedCertificate) -> tuple[Path, Path]:
-        """Write key and certificate, and return their files."""
-        key, certificate = self.folder / "key", self.folder / "key-cert.pub"
+        """Write key and certificate, and return their files, which programs can read as long as this one runs."""
+        key, certificate = self._key_file(), self.folder / "key-cert.pub"
         text = self._private_key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        certificate.touch(mode=0o600, exist_ok=False)
         for file, content in ((key, text), (certificate, f"{signed.line}\n".encode("ascii"))):
-            file.touch(mode=0o600, exist_ok=False)
             file.write_bytes(content)
         return key, certificate
+
+    def _key_file(self) -> Path:
+        """An empty file, private to this user. ssh closes descriptors that it inherits, but opens its parent's."""
+        if hasattr(os, "memfd_create"):
+            self._memory = os.memfd_create("key")
+            os.fchmod(self._memory, 0o600)
+            return Path(f"/proc/{os.getpid()}/fd/{self._memory}")
+        key = self.folder / "key"
+        key.touch(mode=0o600, exist_ok=False)
+        return key
 
     def __enter__(self) -> Self:
         return self
@@ -58,6 +69,8 @@ class TemporaryKey:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._memory is not None:
+            os.close(self._memory)
         shutil.rmtree(self.folder)
 
 

@@ -11,14 +11,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from attestors.standard_output import standard_output
-from attestors.wire.ssh.certificate import NONCE_BYTES, SignedCertificate
+from attestors.wire.ssh.certificate import FOREVER, NONCE_BYTES, SignedCertificate
 from attestors.wire.ssh.key_line import MAXIMUM_FILE_BYTES, key_line, parse_key_file
 from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.options import CriticalOption, Extension, ForceCommand, SourceAddress, parse_network
 from attestors.wire.ssh.principals import UserPrincipal, parse_user_principal
 from signer.authority.ssh.authorities import UserAuthority
 from signer.authority.ssh.key_id import KeyID
-from signer.authority.ssh.requests import MAXIMUM_USER_LIFETIME, Nonce, Serial, UserCertificateRequest
+from signer.authority.ssh.requests import MAXIMUM_USER_LIFETIME, AnyClock, Nonce, Serial, UserCertificateRequest
 from signer.offline.authority_source import add_authority, authority_of
 from signer.offline.failures import InputRefused, say, with_exit_code
 from signer.offline.files import STANDARD_INPUT, read_input
@@ -58,6 +58,12 @@ def add_ssh_sign(commands: Commands) -> None:
     )
     parser.add_argument(
         "--validity", type=duration, metavar="DURATION", help="at most 1h (default: 1h; with --exec: 5m)"
+    )
+    parser.add_argument(
+        "--any-clock",
+        action="store_true",
+        help="log in to a node whose clock is wrong: the certificate never ends, and its key is destroyed afterwards; "
+        "with --master-secret, --exec and one --principal alone",
     )
     parser.add_argument("--key-id", metavar="TEXT", help="what sshd logs (default: ssh-sign/ and your login here)")
     parser.add_argument(
@@ -106,6 +112,8 @@ def _run(options: argparse.Namespace) -> int:
         raise InputRefused(f"give either KEY.pub, or `{CA}`, or --exec HOST")
     if [options.master_secret, options.authority, options.key].count(STANDARD_INPUT) > 1:
         raise InputRefused("standard input holds either the authority or the key: give one of them as a file")
+    if options.any_clock:
+        _require_emergency(options)
     authority = authority_of(options)
     if options.key == CA:
         _print(key_line(authority.public_key))
@@ -117,6 +125,22 @@ def _run(options: argparse.Namespace) -> int:
     _print(signed.line)
     _warn(signed)
     return 0
+
+
+def _require_emergency(options: argparse.Namespace) -> None:
+    """The bounds of a certificate that never ends: an authority that is offline, and a key that does not stay."""
+    if options.master_secret is None:
+        raise InputRefused(
+            "--any-clock belongs to --master-secret: the cluster's own authority is none for emergencies"
+        )
+    if options.exec is None:
+        raise InputRefused("--any-clock belongs to --exec: a key that stays would open nodes for ever")
+    if options.validity is not None:
+        raise InputRefused(
+            "--any-clock takes no --validity: a node whose clock is wrong would count it from another time"
+        )
+    if len(options.principal or []) != 1:
+        raise InputRefused("--any-clock needs exactly one --principal, such as root@worker-1")
 
 
 def _log_in(authority: UserAuthority, options: argparse.Namespace) -> int:
@@ -139,11 +163,18 @@ def _sign(
         serial=Serial.from_random(secrets.token_bytes(8)),
         nonce=Nonce(secrets.token_bytes(NONCE_BYTES)),
         now=int(time.time()),
-        lifetime=default if options.validity is None else options.validity,
+        lifetime=_lifetime(options, default),
         critical_options=tuple(_critical_options(options)),
         extensions=options.permit,
     )
     return authority.sign(request)
+
+
+def _lifetime(options: argparse.Namespace, default: timedelta) -> timedelta | AnyClock:
+    if options.any_clock:
+        return AnyClock()
+    validity: timedelta | None = options.validity
+    return default if validity is None else validity
 
 
 def _principals(options: argparse.Namespace) -> tuple[UserPrincipal, ...]:
@@ -178,10 +209,17 @@ def _print(line: str) -> None:
 def _warn(signed: SignedCertificate) -> None:
     """What the certificate opens, and what takes it back."""
     certificate = signed.certificate
-    end = datetime.fromtimestamp(certificate.valid_before, UTC)
     names = ", ".join(map(str, certificate.principals))
     named = f"certificate {certificate.serial}, key id {certificate.key_id}"
-    say(f"{named}, for {names}, until {end:%Y-%m-%d %H:%M:%S} UTC")
+    if certificate.valid_before == FOREVER:
+        say(f"{named}, for {names}, WITHOUT END, whatever a node's clock says")
+        say(
+            "its key is temporary, and destroyed when ssh ends. Should this program be killed before, revoke the "
+            "certificate on every node; set the node's clock, and log in without --any-clock from then on"
+        )
+    else:
+        end = datetime.fromtimestamp(certificate.valid_before, UTC)
+        say(f"{named}, for {names}, until {end:%Y-%m-%d %H:%M:%S} UTC")
     say(
         f"it counts on every node that trusts {certificate.authority.fingerprint}. Without the API server, no command "
         "takes it back from all of them; where you reach a node's RevokedKeys file, add it with: "

@@ -27,26 +27,26 @@ class Nodes:
     attested: tuple[NodeFacts, ...]
     unattested: tuple[str, ...]
     """Workers that joined and have no record; sorted. Machines of the control plane are replaced by rollouts."""
+    leaving_unattested: tuple[str, ...]
+    """The same of Machines that are being deleted, which count nowhere else."""
     joining: dict[str, datetime]
     """Workers that have not joined, with their creation times."""
 
 
 def nodes_of(machines: Iterable[MachineView], records: Iterable[tuple[MachineView, AttestedNode]]) -> Nodes:
-    """The nodes of the Machines that exist and are not being deleted."""
+    """The nodes of the Machines that exist."""
     attested, known = [], set()
     for machine, record in records:
         known.add(machine.name)
         if not machine.deleting:
             attested.append(_facts(machine, record))
-    unattested = sorted(
-        one.name
-        for one in machines
-        if one.node_ref and not one.deleting and not one.control_plane and one.name not in known
-    )
+    without = [one for one in machines if one.node_ref and not one.control_plane and one.name not in known]
+    unattested = sorted(one.name for one in without if not one.deleting)
+    leaving = sorted(one.name for one in without if one.deleting)
     joining = {
         one.name: one.created for one in machines if not one.node_ref and not one.deleting and not one.control_plane
     }
-    return Nodes(tuple(sorted(attested, key=lambda one: one.node)), tuple(unattested), joining)
+    return Nodes(tuple(sorted(attested, key=lambda one: one.node)), tuple(unattested), tuple(leaving), joining)
 
 
 def _facts(machine: MachineView, record: AttestedNode) -> NodeFacts:

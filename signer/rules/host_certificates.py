@@ -19,16 +19,23 @@ from attestors.wire.names import Purpose
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.principals import HostPrincipal, parse_host_principal
-from attestors.wire.ssh_host_keys import HostKeysRefused, decode, verify
+from attestors.wire.ssh_host_keys import HostKeysRefused, decode, trust_version_in, verify
 from signer.authority.ssh.key_id import KeyID
 from signer.authority.ssh.requests import BACKDATE_SECONDS
 from signer.model.addresses import Address, HostName
 from signer.model.decision import Deferred, Refused, printable
-from signer.model.host_keys import AttestedHostKey, AttestedHostKeys, HostCertificateReason
+from signer.model.host_keys import (
+    NO_FORMER,
+    AttestedHostKey,
+    AttestedHostKeys,
+    FormerHostCertificates,
+    HostCertificateReason,
+    NoFormerHostCertificates,
+)
 from signer.model.record import AttestedNode
 from signer.model.serving_facts import ServingFacts
 from signer.model.ssh_access import SSHSettings
-from signer.rules.machine import MachineFacts, is_being_deleted
+from signer.rules.machine import MachineFacts, NoRecord, is_being_deleted
 from signer.rules.serving import alternative_names_are_the_machines
 
 MAXIMUM_NAMES: Final = 32
@@ -97,6 +104,33 @@ def proven_host_keys(value: bytes, subject_public_key_info: bytes) -> ProvenHost
         reason = HostCertificateReason.HOST_KEY_NOT_PROVEN if unproven else HostCertificateReason.HOST_KEYS_MALFORMED
         raise HostKeysNotCertified(reason, str(refused)) from None
     return ProvenHostKeys(claim.trust_version, tuple(map(key_line, keys)))
+
+
+def reported_trust_version(value: bytes) -> int:
+    """The version of the trust that an attested request names, whose host keys are refused. 0, which a rotation takes
+    for the trust of none, where it cannot be read.
+    """
+    try:
+        return trust_version_in(value)
+    except HostKeysRefused:
+        return 0
+
+
+def former_certificates(facts: MachineFacts, authority: str) -> FormerHostCertificates | NoFormerHostCertificates:
+    """What the node may present until it can read a certificate by ``authority``, a fingerprint.
+
+    It may have got any certificate that its record ever named. The record of another identity is of another machine.
+    """
+    record = facts.record
+    if isinstance(record, NoRecord) or record.identity.digest != facts.identity.digest:
+        return NO_FORMER
+    ssh = record.ssh
+    if not isinstance(ssh, AttestedHostKeys):
+        return NO_FORMER
+    if ssh.authority == authority:
+        return ssh.former
+    before = (ssh.former.not_after,) if isinstance(ssh.former, FormerHostCertificates) else ()
+    return FormerHostCertificates(ssh.authority, max((ssh.not_after, *before)))
 
 
 def require_certifiable(
@@ -235,6 +269,7 @@ def planned_host_keys(
         not_after=host_certificate_end(facts, settings),
         authority=authority.fingerprint,
         nonce_key=authority.nonce_key,
+        former=former_certificates(facts, authority.fingerprint),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from signer.model.cluster import MachineView
-from signer.model.host_keys import NoHostKeys
+from signer.model.host_keys import AttestedHostKeys
 from signer.model.record import AttestedNode, MachineKey
 
 
@@ -57,8 +57,8 @@ def hosts_without_certificates(
 
 
 def _lacks_one(record: AttestedNode, now: datetime) -> bool:
-    return isinstance(record.ssh, NoHostKeys) or record.ssh.not_after <= now
+    return not isinstance(record.ssh, AttestedHostKeys) or record.ssh.not_after <= now
 
 
 def _why(record: AttestedNode) -> WhyNone:
-    return WhyNone.NONE_ISSUED if isinstance(record.ssh, NoHostKeys) else WhyNone.RUN_OUT
+    return WhyNone.RUN_OUT if isinstance(record.ssh, AttestedHostKeys) else WhyNone.NONE_ISSUED

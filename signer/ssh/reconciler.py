@@ -82,6 +82,9 @@ ROTATING_SECONDS: Final = 15.0
 """Between passes while a rotation waits for nodes."""
 CHANGED_SECONDS: Final = 0.5
 """After a write that another one came before."""
+MOST_CONFLICTS: Final = 5
+"""Of writes one after the other. The offer before them may count no longer, as for a revocation: it is withheld then,
+so a client that edits a Secret all the time delays no revocation for long."""
 
 
 class ManagementCalls(Get, Create, Replace, Patch, Protocol):
@@ -133,6 +136,10 @@ class SSHReconciler:
         self._random = random
         self._wanted = asyncio.Event()
         self._waits = 0
+        self._conflicts = 0
+        """Writes since the last pass without one."""
+        self._follows_an_order = False
+        """The last pass carried an order out, and nothing has been offered since."""
         self._last: Offer | NotAvailable | _NothingToShow = _NothingToShow()
         self._rejected: tuple[PolicyCondition, ...] = ()
 
@@ -180,13 +187,31 @@ class SSHReconciler:
         before = (tuple(self.conditions), self.status)
         try:
             pause = await self.look()
-        except (Conflict, AlreadyExists, NotFound):
-            pause = CHANGED_SECONDS
+            self._conflicts = 0
+        except (Conflict, AlreadyExists, NotFound) as error:
+            pause = self._changed_meanwhile(error)
         except (ApiError, Deferred) as error:
             pause = self._failed(error)
         if (tuple(self.conditions), self.status) != before:
             self._changed()
         return pause
+
+    def _changed_meanwhile(self, error: ApiError) -> float:
+        """Another client wrote first. The next pass reads what is there now."""
+        self._conflicts += 1
+        if self._conflicts == MOST_CONFLICTS:
+            _LOG.warning(
+                "another client changes the SSH authorities' Secrets all the time",
+                extra={"cluster": str(self._key), "error": printable(str(error))},
+            )
+            self._withhold(
+                NotAvailable(
+                    Reason.NOT_KNOWN,
+                    f"another client changes the two Secrets all the time: {MOST_CONFLICTS} writes in a row met a "
+                    "conflict. Nothing is signed until one succeeds; metadata.managedFields names the client",
+                )
+            )
+        return CHANGED_SECONDS
 
     def _failed(self, error: ApiError | Deferred) -> float:
         """What cannot be verified is not available, whatever it was before."""
@@ -233,8 +258,15 @@ class SSHReconciler:
         )
         move = next_move(facts)
         if isinstance(order, Order) and order.operation.is_on_ssh and isinstance(move, Offer | NotAvailable):
+            if self._follows_an_order:
+                # What the last order changed is offered first: a client may write orders without end.
+                self._follows_an_order = False
+                await self._make(move, cluster)
+                return 0.0
             await self._carry_out(order, move, policy)
+            self._follows_an_order = True
             return 0.0
+        self._follows_an_order = False
         if isinstance(host, Absent) and isinstance(user, Absent) and isinstance(self._settings(), SSHOff):
             self._last = _NothingToShow()
             return IDLE_SECONDS

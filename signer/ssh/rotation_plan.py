@@ -15,6 +15,8 @@ NodesRenew                                              every node has a certifi
 NodesForget   every node reports that
 ============  ========================================  ===========================================
 
+After a leak, NodesForget also waits for nodes whose Machine is being deleted, until they report that or are gone.
+
 A rollback exchanges the two roles and takes the same steps from CertificatesEnd or NodesRenew. What has never signed is
 dropped at once.
 """
@@ -32,8 +34,14 @@ from signer.rotation.operations import Gate
 from signer.rotation.phases import Phase
 from signer.rotation.proofs import NotKnown, NotProven, Proof, Proven, named
 from signer.rotation.record import Moment
-from signer.ssh.reports import NotReported, Reports, every_node_has, every_node_presents
-from signer.ssh.rotation_record import AuthorityRotation, Step
+from signer.ssh.reports import (
+    NotReported,
+    Reports,
+    every_node_has,
+    every_node_presents,
+    no_node_is_left_without,
+)
+from signer.ssh.rotation_record import AuthorityRotation, Cause, Step
 from signer.ssh.secrets import Change, DropOther, HeldAuthority, OtherAuthority, Record, Role, Swap
 
 LONGEST_CERTIFICATE: Final = MAXIMUM_USER_LIFETIME + timedelta(minutes=10)
@@ -105,11 +113,18 @@ def progress(held: HeldAuthority, nodes: Nodes) -> Progress:
             proof = every_node_presents(held.authority.public_key, nodes.reports, nodes.now)
             return _gated(rotation, proof, _last(held, rotation, nodes.now))
         case Step.NODES_FORGET:
-            return _gated(rotation, _nodes_trust(nodes), _last(held, rotation, nodes.now))
+            return _gated(rotation, _nodes_forget(rotation, nodes), _last(held, rotation, nodes.now))
 
 
 def _nodes_trust(nodes: Nodes) -> Proof:
     return every_node_has(nodes.trust_version, nodes.reports)
+
+
+def _nodes_forget(rotation: AuthorityRotation, nodes: Nodes) -> Proof:
+    """After a leak, nodes whose Machine is being deleted count, too: the thief's certificates open them."""
+    if rotation.cause is Cause.REVOKED:
+        return no_node_is_left_without(nodes.trust_version, nodes.reports)
+    return _nodes_trust(nodes)
 
 
 def _gated(rotation: AuthorityRotation, proof: Proof, change: Change) -> Progress:

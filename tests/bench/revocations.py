@@ -88,7 +88,7 @@ async def _measure(control_plane: ControlPlane, folder: Path, found: Revocations
             names = range(found.count)
             key_ids = tuple(f"grant/team-{one % 50}/{number}-{one:05}/{one:08x}-0000-4000-8000-00" for one in names)
             revoked = (CertificateRevocations(user, key_ids=key_ids),)
-            facts = BundleFacts(_CLUSTER, Trust((user,), (), (host_key(host),), 1), 0, revoked, (authority,))
+            facts = BundleFacts(_CLUSTER, Trust((user,), (), (host_key(host),), 1), 0, 10, revoked, (authority,))
             began = time.perf_counter()
             last = await publish_bundle(client, facts, _KEYS, datetime.now(UTC), last)
             published = time.perf_counter() - began

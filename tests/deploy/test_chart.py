@@ -70,7 +70,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "providerIDOIDs": ["1.2.3.4", "1.2.3.5"],
     "insecureAttestor": {"enabled": True, "namespaces": ["trial-a", "trial-b"]},
     "rotation": {"enabled": True, "namespaces": ["team-a"]},
-    "ssh": {"enabled": True, "namespaces": ["team-a"]},
+    "ssh": {"enabled": True, "namespaces": ["team-a"], "hostKeysOIDs": ["1.2.3.6", "1.2.3.7"]},
     "access": {
         "enabled": True,
         "namespaces": ["team-a"],
@@ -188,6 +188,8 @@ class TestChart:
             ({"providerIDOIDs": ["1.2"]}, "/providerIDOIDs/0"),
             ({"providerIDOIDs": ["1.2.3", "1.2.3"]}, "/providerIDOIDs"),
             ({"providerIDOIDs": ["1.2.3", "1.2.4", "1.2.5", "1.2.6", "1.2.7"]}, "/providerIDOIDs"),
+            ({"ssh": {"hostKeysOIDs": ["1.2"]}}, "/ssh/hostKeysOIDs/0"),
+            ({"ssh": {"hostKeysOIDs": ["1.2.3", "1.2.3"]}}, "/ssh/hostKeysOIDs"),
             ({"folders": [{"mountPath": "/roots"}]}, "/folders/0"),
             ({"folders": [{"mountPath": "/roots", "configMap": "a", "secret": "b"}]}, "/folders/0"),
             ({"health": {"port": 80}}, "/health/port"),
@@ -323,6 +325,7 @@ class TestChart:
             "--namespace=team-a",
             "--watch-filter=blue",
             "--provider-id-oids=1.2.3.4,1.2.3.5",
+            "--ssh-host-keys-oids=1.2.3.6,1.2.3.7",
             "--insecure-attestor-namespaces=trial-a,trial-b",
             "--rotate-authorities",
             "--rotate-authorities-namespaces=team-a",
@@ -876,18 +879,18 @@ class TestAccess:
                     "access-proof",
                     {
                         "apiGroups": ["admissionregistration.k8s.io"],
+                        "resourceNames": [policy.name for policy in access_policies(Controllers("a", "b"))],
                         "resources": ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
                         "verbs": ["get"],
-                        "resourceNames": [policy.name for policy in access_policies(Controllers("a", "b"))],
                     },
                 ),
                 (
                     "access-proof",
                     {
                         "apiGroups": ["admissionregistration.k8s.io"],
+                        "resourceNames": [CONFIGURATION_NAME],
                         "resources": ["validatingwebhookconfigurations"],
                         "verbs": ["get"],
-                        "resourceNames": [CONFIGURATION_NAME],
                     },
                 ),
                 (

@@ -16,6 +16,8 @@ from signer.configuration import read_attestors
 from signer.crds import custom_resource_definitions
 from tests.deploy.clusterctl import process, variables_of
 from tests.deploy.packages import (
+    ACCESS,
+    ACCESS_USERS,
     COMPONENTS,
     DEPLOY,
     MANAGEMENT,
@@ -151,6 +153,54 @@ class TestSSHByKustomize:
         file = grants(list(yaml.safe_load_all(SSH.read_text(encoding="utf-8"))))
         assert file <= grants(switched_on)
         assert not file & grants(list(yaml.safe_load_all(MANAGEMENT.read_text(encoding="utf-8"))))
+
+
+@pytest.mark.slow
+class TestAccessByKustomize:
+    """The components that switch access grants on, and the policies that prove who made them."""
+
+    @pytest.fixture
+    def switched_on(self, tmp_path: Path) -> list[dict[str, Any]]:
+        overlay = tmp_path / "overlay"
+        overlay.mkdir()
+        components = ("ssh", "access", "access-policies", "access-creator")
+        for name in ("base", *components):
+            shutil.copytree(DEPLOY / "kustomize" / name, tmp_path / name)
+        kustomization = {"resources": ["../base"], "components": [f"../{name}" for name in components]}
+        (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+        return kustomize(overlay)
+
+    def test_they_add_the_flag_the_roles_the_definitions_and_the_policies(
+        self, switched_on: list[dict[str, Any]]
+    ) -> None:
+        assert container(switched_on)["args"] == [*container(kustomize("base"))["args"], "--ssh", "--access"]
+        added = set(names(switched_on)) - set(names(kustomize("base")))
+        group = "access.cluster.x-k8s.io"
+        assert {name for kind, name in added if kind == "CustomResourceDefinition"} == {
+            f"{plural}.{group}" for plural in ("accessgrants", "accessapprovals", "bastions")
+        }
+        assert {name for kind, name in added if kind.endswith("AdmissionPolicy")} == {
+            "node-access-grants",
+            "node-access-approvals",
+            "node-access-bastions",
+            "node-access-creator",
+        }
+        assert {name for kind, name in added if kind == "ClusterRole" and name.startswith("node-access-")} == {
+            f"node-access-{name}" for name in ("view", "user", "admin", "approver")
+        }
+        for file in (ACCESS, ACCESS_USERS):
+            assert grants(list(yaml.safe_load_all(file.read_text(encoding="utf-8")))) <= grants(switched_on)
+
+    def test_the_policies_name_the_controllers_service_account(self, switched_on: list[dict[str, Any]]) -> None:
+        [account] = [one for one in switched_on if one["kind"] == "ServiceAccount"]
+        metadata = account["metadata"]
+        user = f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}"
+        [policy] = [
+            one
+            for one in switched_on
+            if (one["kind"], one["metadata"]["name"]) == ("ValidatingAdmissionPolicy", "node-access-grants")
+        ]
+        assert f"request.userInfo.username == '{user}'" in json.dumps(policy)
 
 
 class TestClusterctl:

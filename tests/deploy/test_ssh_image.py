@@ -16,7 +16,7 @@ from authenticator.configuration import DEFAULT_SSH_FOLDER
 from authenticator.flow import sshd_files
 from node_access import daemon, node_files, records
 from node_access.control_groups import SLICE, Hierarchy
-from node_access.registry import UNKNOWN_SECONDS
+from node_access.registry import MAXIMUM_SESSIONS, UNKNOWN_SECONDS
 from tests.deploy.embedded import ROOT
 from tests.support.access_node import IMAGE
 from tests.support.binaries import MissingPart, skip_or_fail
@@ -33,6 +33,11 @@ def value(keyword: str) -> str:
 
 def unit(name: str) -> list[str]:
     return (UNITS / name).read_text().splitlines()
+
+
+def number(name: str, key: str) -> int:
+    [found] = [line.removeprefix(f"{key}=") for line in unit(name) if line.startswith(f"{key}=")]
+    return int(found)
 
 
 def test_these_are_the_files() -> None:
@@ -85,12 +90,20 @@ def test_a_connection_ends_as_a_whole_and_leaves_no_unit() -> None:
 def test_the_processes_of_some_connections_keep_no_other_from_starting() -> None:
     """Break-glass included. An administrator must get in to end what is going on."""
 
-    def number(name: str, key: str) -> int:
-        [found] = [line.removeprefix(f"{key}=") for line in unit(name) if line.startswith(f"{key}=")]
-        return int(found)
-
     of_all = number("node-access-ssh.socket", "MaxConnections") * number("node-access-ssh@.service", "TasksMax")
     assert of_all < number("nodeaccess.slice", "TasksMax")
+
+
+def test_the_memory_of_all_connections_is_bounded() -> None:
+    """A flood leaves the node its memory, and the end of one process is not that of its session."""
+    assert "MemoryMax=50%" in unit("nodeaccess.slice")
+    assert "OOMPolicy=continue" in unit("node-access-ssh@.service")
+
+
+def test_more_sources_than_some_are_needed_to_take_every_connection() -> None:
+    of_all = number("node-access-ssh.socket", "MaxConnections")
+    assert of_all >= 8 * number("node-access-ssh.socket", "MaxConnectionsPerSource")
+    assert of_all * 2 <= MAXIMUM_SESSIONS, "the daemon refuses nobody whom systemd let in"
 
 
 def test_nobody_logs_in_as_the_command_s_user() -> None:

@@ -376,6 +376,7 @@ TABLE: Final = (
             "node-attestation-controller krl revoke drill-cert.pub",
             "node-attestation-controller ssh-sign --master-secret master-secret.json --principal root --exec -F",
             "node-attestation-controller ssh-sign --master-secret master-secret.json --principal root --validity 10m",
+            "node-attestation-controller ssh-sign --master-secret master-secret.json --principal root --any-clock",
         )
     ),
     Entry(

@@ -40,7 +40,11 @@ PAGE: Final = (ROOT / "docs/ssh.md").read_text(encoding="utf-8")
 CLUSTER: Final = ClusterKey("default", "production")
 MASTER: Final = json.dumps({"key": base64.b64encode(bytes(range(32))).decode(), "salt": ""})
 AUTHORITY: Final = derive_user_authority(parse_master_secret(MASTER.encode())).public_key
-COMMAND: Final = "import sys; from signer.entry import main; sys.exit(main())"
+COMMAND: Final = (
+    "import os, sys, time; from signer.entry import main; real = time.time; "
+    "time.time = lambda: real() - int(os.environ.get('AHEAD', '0')); sys.exit(main())"
+)
+"""With a clock that nodes, in a test of that, are ahead of."""
 NAMES: Final = ("worker-1", "worker-2")
 
 
@@ -91,8 +95,9 @@ def kit(nodes: tuple[AccessNode, AccessNode], tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(home: Path, line: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HOME": str(home), "PATH": f"{home / 'programs'}:{os.environ['PATH']}"}
+def run(home: Path, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    path = f"{home / 'programs'}:{os.environ['PATH']}"
+    environment = {**os.environ, "HOME": str(home), "PATH": path, **variables}
     return subprocess.run(
         ["sh", "-c", line],
         cwd=home,
@@ -116,7 +121,28 @@ def test_the_drill(nodes: tuple[AccessNode, AccessNode], kit: Path, daemon: str)
     printed = [done[number].stdout for number in sorted(done)]
     assert printed[0] == printed[1] == f"{key_line(AUTHORITY)}\n"
     uptimes = ["load average" in output for output in printed]
-    assert uptimes == [False] * 4 + [True, True] + [False] * 3 + [False, True, False]
+    assert uptimes == [False] * 4 + [True, True] + [False] * 3 + [False, True] + [False] * 2
+    assert " UTC " in printed[12], "date"
+    assert "WITHOUT END" in done[12].stderr
     assert "refused\n" in printed[9]
     assert "Permission denied (publickey)" in done[9].stderr
     assert not nodes[0].file("revoked_keys_offline").exists()
+
+
+@pytest.mark.parametrize(
+    ("ahead", "daemon"),
+    [(3600, "runs"), (-120, "runs"), (400 * 86_400, "is stopped"), (-400 * 86_400, "runs")],
+)
+def test_a_node_whose_clock_is_wrong(nodes: tuple[AccessNode, AccessNode], kit: Path, ahead: int, daemon: str) -> None:
+    """Nobody gets in but by the certificate for any clock. Here the signer's is wrong, and not the node's."""
+    node = nodes[0]
+    node.machine.run(f"systemctl {'stop' if daemon == 'is stopped' else 'start'} {PROGRAM}.service")
+    host = f"-F {kit}/kit/{CLUSTER.namespace}.{CLUSTER.name}/config worker-1.production 'echo in; sleep 0.5'"
+    sign = "node-attestation-controller ssh-sign --master-secret master-secret.json --principal root"
+    refused = run(kit, f"{sign} --validity 1h --exec {host}", AHEAD=str(ahead))
+    assert (refused.returncode, refused.stdout) == (255, "")
+    assert "Permission denied (publickey)" in refused.stderr
+    let_in = run(kit, f"{sign} --any-clock --exec {host}", AHEAD=str(ahead))
+    assert (let_in.returncode, let_in.stdout) == (0, "in\n"), let_in.stderr + node.journal()[-3000:]
+    if daemon == "runs":
+        assert "logged in, until 60 minutes have passed" in node.journal()

@@ -162,6 +162,37 @@ def test_an_expired_certificate(server: SSHServer, key: Path) -> None:
     assert "Certificate invalid: expired" in refused(server, key, users_certificate(now=int(time.time()) - 600))
 
 
+@pytest.mark.parametrize(
+    ("ahead", "why"),
+    [(240, ""), (-50, ""), (360, "Certificate invalid: expired"), (-120, "Certificate invalid: not yet valid")],
+)
+def test_a_clock_that_differs_from_the_authoritys(server: SSHServer, key: Path, ahead: int, why: str) -> None:
+    """Test 25, of a certificate of five minutes. A node's clock that is ahead by as much as the certificate lasts, or
+    behind by more than the minute of backdating, opens to nobody.
+    """
+    signed = users_certificate(now=int(time.time()) - ahead)
+    if why:
+        assert why in refused(server, key, signed)
+    else:
+        assert log_in(server, key, signed).stdout == "in\n"
+
+
+@pytest.mark.parametrize(("ahead", "accepted"), [(300, True), (-50, True), (-300, False)])
+def test_a_clients_clock_that_differs_from_the_controllers(
+    server: SSHServer, key: Path, host_certificate: Certificate, ahead: int, accepted: bool
+) -> None:
+    """Test 25, for host certificates: a client whose clock is behind waits until they begin."""
+    shifted = replace(
+        host_certificate,
+        valid_after=host_certificate.valid_after - ahead,
+        valid_before=host_certificate.valid_before - ahead,
+    )
+    with_host_certificate(server, shifted)
+    done = connect(server, key, HOSTS.public_key)
+    assert done.stdout == ("in\n" if accepted else ""), done.stderr
+    assert accepted or "Certificate invalid: not yet valid" in done.stderr
+
+
 def test_a_certificate_of_the_host_authority_for_a_user(server: SSHServer, key: Path) -> None:
     """Test 22: no function makes one, and sshd trusts only the user authority."""
     unsigned = replace(users_certificate().certificate, authority=HOSTS.public_key)

@@ -11,8 +11,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +41,8 @@ from tests.unit.signer.ssh.world import Process, World, node, order, ordered
 pytestmark = pytest.mark.slow
 
 EVERY_SECONDS: Final = 0.2
+LEAST_PAUSE_SECONDS: Final = 0.02
+"""Between two rounds, in which the controller or the node may change something."""
 PERSON: Final = private_key("ed25519", 72)
 HOUR: Final = 71 / 24 / 60
 """In days: until the longest certificate has ended."""
@@ -115,8 +119,10 @@ class Node:
             self.presents = fingerprint
             self.server.restart()  # the listener of this test reads HostCertificate when it starts
 
-    def log_in(self, folder: Path, signed: SignedCertificate, known: Path) -> subprocess.CompletedProcess[str]:
-        certificate = folder / "offered-cert.pub"
+    def log_in(self, folder: Path, number: int, signed: SignedCertificate) -> subprocess.CompletedProcess[str]:
+        """``number`` is another one for each of several at a time."""
+        known = folder / "known_hosts"
+        certificate = folder / f"offered-{number}-cert.pub"
         certificate.write_text(f"{signed.line}\n")
         server = [*self.server.options()[:2], *_with_known_hosts(self.server.options()[2:], known)]
         offer = ("-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none", "-i", folder / "id")
@@ -166,21 +172,28 @@ class Logins:
             (self.folder / "known_hosts").write_text(text)
 
     def _run(self) -> None:
-        while not self._end.wait(EVERY_SECONDS):
+        pause = EVERY_SECONDS
+        while not self._end.wait(pause):
+            begin = time.monotonic()
             with self.lock:
-                fresh = user_certificate(self.process.available().user)
-                known = self.folder / "known_hosts"
-                for signed in (fresh, *self.valid):
-                    done = self.node.log_in(self.folder, signed, known)
-                    if done.stdout != "in\n":
-                        self.failures.append(f"{signed.certificate.authority.fingerprint}: {done.stderr}")
-                for signed in self.retired:
-                    done = self.node.log_in(self.folder, signed, known)
-                    if done.returncode != 255 or "Permission denied" not in done.stderr:
-                        self.accepted.append(f"{signed.certificate.authority.fingerprint}: {done}")
-            with self._round:
-                self.rounds += 1
-                self._round.notify_all()
+                self._log_in_with_each()
+                with self._round:
+                    self.rounds += 1
+                    self._round.notify_all()
+            pause = max(LEAST_PAUSE_SECONDS, EVERY_SECONDS - (time.monotonic() - begin))
+
+    def _log_in_with_each(self) -> None:
+        """All at once."""
+        valid = [user_certificate(self.process.available().user), *self.valid]
+        offered = [*valid, *self.retired]
+        with ThreadPoolExecutor(len(offered)) as pool:
+            found = list(pool.map(self.node.log_in, repeat(self.folder), count(), offered))
+        for number, (signed, done) in enumerate(zip(offered, found, strict=True)):
+            line = f"{signed.certificate.authority.fingerprint}: {done}"
+            if number < len(valid) and done.stdout != "in\n":
+                self.failures.append(line)
+            if number >= len(valid) and (done.returncode != 255 or "Permission denied" not in done.stderr):
+                self.accepted.append(line)
 
     async def pass_by(self, rounds: int = 2) -> None:
         """Some rounds pass."""

@@ -432,13 +432,23 @@ def test_an_expired_certificate_that_is_offered_first(node: AccessNode) -> None:
 
 
 def test_a_flood_of_connections(node: AccessNode) -> None:
-    """Test 61: systemd refuses more than the socket's limit, others get in afterwards, and nobody is penalised."""
+    """Test 61: one source gets its share, several leave the administrator room, and nobody is penalised afterwards."""
+    address = (HOST, node.port)
     with contextlib.ExitStack() as stack:
-        address = (HOST, node.port)
-        connections = [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(48)]
-        assert connections[-1].recv(100) == b"", "the last one is closed"
-        assert len(node.connections()) <= 32
-    wait_until(lambda: not node.connections(), "the connections end", timeout=20)
+
+        def connect(source: str, count: int) -> list[socket.socket]:
+            made = [socket.create_connection(address, 10, (source, 0)) for _ in range(count)]
+            return [stack.enter_context(one) for one in made]
+
+        assert connect("127.0.0.2", 40)[-1].recv(100) == b"", "the last one is closed"
+        held = [one for number in range(3, 7) for one in connect(f"127.0.0.{number}", 32)]
+        assert all(one.recv(100).startswith(b"SSH-2.0-") for one in held)
+        assert len(node.connections()) > 64
+        assert node.log_in(node.certificate(), "echo in").stdout == "in\n"
+        break_glass = node.certificate(ROOT, by=node.break_glass)
+        assert node.log_in(break_glass, "echo in", login="root").stdout == "in\n"
+        assert len(node.connections()) > 64, "during the flood"
+    wait_until(lambda: not node.connections(), "the connections end", timeout=30)
     for _ in range(8):
         refused(node, node.certificate(by=private_key("ed25519", 84)))
     assert node.log_in(node.certificate(), "echo in").stdout == "in\n"
@@ -458,6 +468,87 @@ def test_a_restarted_daemon_keeps_deadlines(node: AccessNode, number: str) -> No
         assert node.processes("^sleep 109[01]") != []
         revoked.ended(revoke(node, certificates[1]))
         expiring.ended(certificates[0].certificate.valid_before)
+
+
+FULL: Final = ("/run/node-access", "/run/node-access-fallback")
+
+
+@pytest.fixture
+def full(node: AccessNode) -> Iterator[AccessNode]:
+    """A node on which nobody can write below those two folders, as if /run were full."""
+    mounts = "".join(
+        f"mount -t tmpfs -o size=8k,mode=0750 tmpfs {folder}; chown {owner} {folder}; cat /dev/zero > {folder}/.zero;\n"
+        for folder, owner in zip(FULL, ("root:node-access", "node-access:node-access"), strict=True)
+    )
+    node.machine.run(f"systemctl stop {PROGRAM}\n{mounts} systemctl start {PROGRAM}; echo x > {FULL[0]}/x")
+    assert "No space left on device" in node.machine.output()
+    try:
+        yield node
+    finally:
+        node.machine.run(f"systemctl stop {PROGRAM}; umount {' '.join(FULL)}; systemctl start {PROGRAM}")
+
+
+def test_somebody_gets_in_while_run_is_full(full: AccessNode) -> None:
+    """With the daemon, whose session ends in time all the same; and without it."""
+    certificate = full.certificate(seconds=8)
+    with client(full, certificate, NODE, "sleep 1073") as session:
+        wait_until(lambda: len(full.processes("^sleep 1073")) == 1, "the login", timeout=20)
+        session.ended(certificate.certificate.valid_before)
+    journal = full.journal()
+    assert "cannot be recorded: No space left on device; a restart does not know this" in journal
+    assert f"(serial {session.serial}, CA" in journal
+    full.machine.run(f"systemctl stop {PROGRAM}")
+    revoked = full.certificate(ROOT, by=full.break_glass)
+    revoke(full, revoked, "revoked_keys_offline")
+    refused(full, revoked, "root")
+    assert root_by(full, full.break_glass) == "in\n"
+    assert list((full.root / "run/node-access-fallback").glob("[0-9]*")) == []
+    refused(full, full.certificate())
+
+
+OTHER_INSTANCE: Final = """\
+import fcntl, os, pty, termios, time
+screen, keyboard = pty.openpty()
+assert os.ttyname(keyboard) == "/dev/pts/0", os.ttyname(keyboard)
+if os.fork() == 0:
+    os.setsid()
+    fcntl.ioctl(keyboard, termios.TIOCSCTTY, 0)
+    for number in range(3):
+        os.dup2(keyboard, number)
+    os.execvp("sleep", ["sleep", "1099"])
+print(os.read(screen, 4096).decode(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_message_is_for_no_terminal_of_another_devpts(node: AccessNode) -> None:
+    """As in a container that the session started. Another person's terminal has the same number here."""
+    bystander = subprocess.Popen(
+        node.ssh(node.certificate(), "-tt", NODE, "echo begin; exec sleep 1098"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert bystander.stdout is not None
+    try:
+        read = bystander.stdout.readline()
+        wait_until(lambda: len(node.processes("^sleep 1098")) == 1, "the other person's session")
+        certificate = node.certificate(ROOT_HERE, key_id="grant/bob")
+        (node.root / "root/other.py").write_text(OTHER_INSTANCE)
+        script = (
+            "mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts /dev/pts && exec {} /root/other.py"
+        )
+        inside = script.format("/usr/bin/python3")
+        with client(node, certificate, NODE, f"unshare --mount sh -c '{inside}'", login="root") as session:
+            session.logged_in()
+            wait_until(lambda: len(node.processes("^sleep 1099")) == 1, "the other instance")
+            session.ended(revoke(node, certificate))
+        bystander.terminate()
+        read += bystander.stdout.read()
+        assert b"This session ends" not in read
+        assert b"begin" in read
+    finally:
+        bystander.kill()
+        bystander.communicate()
 
 
 def test_a_message_before_the_end(node: AccessNode) -> None:

@@ -49,9 +49,9 @@ def claim_of(node: SimulatedNode, *keys: PrivateKey, version: int = 0) -> bytes:
     return encode(HostKeysClaim(version, claims))
 
 
-def request_with(node: SimulatedNode, name: str, value: bytes) -> dict[str, Any]:
+def request_with(node: SimulatedNode, name: str, value: bytes, *, oid: str = SSH_HOST_KEYS_OID) -> dict[str, Any]:
     """A CSR of that node with that extension."""
-    further = [x509.UnrecognizedExtension(x509.ObjectIdentifier(SSH_HOST_KEYS_OID), value)]
+    further = [x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), value)]
     csr = build(node.key, node_name=node.node_name, provider_id=node.provider_id, further=further)
     return manifest_of(name, b"".join(blocks_of(node, csr)))
 

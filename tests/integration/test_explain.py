@@ -14,13 +14,22 @@ import pytest
 import yaml
 
 from attestors.wire import pem
-from attestors.wire.names import Purpose
+from attestors.wire.names import SSH_HOST_KEYS_OID, Purpose
+from attestors.wire.node_access import NodeAccess
+from attestors.wire.ssh.signatures import public_key_of
 from signer.cli import explain as cli_explain
+from signer.cli import main
 from signer.cli.explain import NO_SETTINGS
 from signer.kube.client import JsonObject
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
+from signer.kube.resources import (
+    CERTIFICATE_SIGNING_REQUESTS,
+    MACHINES_V1BETA2,
+    NODE_ATTESTATION_POLICIES,
+    SECRETS,
+)
 from signer.model.cluster import WATCH_FILTER_LABEL
 from signer.rules.checks import MACHINE_CHECKS, REQUEST_CHECKS
+from signer.ssh.secrets import CREATED_ANNOTATION
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
@@ -29,13 +38,24 @@ from signer.testing.world import WorldCluster
 from tests.documents.markdown import ROOT
 from tests.documents.test_grants import as_the_service_account
 from tests.integration import test_denials as denials
-from tests.integration.explaining import Explain, outcomes
+from tests.integration.explaining import READER, Explain, outcomes
 from tests.integration.fixtures import MASTER_KEY, Harness, node_of, provider_id
+from tests.integration.host_certificates import (
+    ALLOWED,
+    access_in,
+    claim_of,
+    look_often,
+    principals_in,
+    request_with,
+    wait_for_authorities,
+)
 from tests.integration.requests import approve_as_somebody_else, blocks_of, manifest_of, plant
+from tests.support.openssh import private_key
 from tests.support.processes import wait_until
 from tests.unit.signer.builders import provider_id_extension
 
 pytestmark = pytest.mark.slow
+HOST_KEY: Final = private_key("ed25519", 42)
 
 
 @pytest.fixture
@@ -496,3 +516,117 @@ def test_an_invalid_policy(harness: Harness, cluster: WorldCluster, explain: Exp
     assert (code, report["reason"]) == (5, "PolicyInvalid")
     assert report["message"].startswith("there is no NodeAttestationPolicy default/workload")
     assert outcomes(report)["policy"] == "stopped"
+
+
+# Host keys of sshd
+
+
+@pytest.fixture
+def ssh(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> WorldCluster:
+    """A cluster whose policy turns SSH on, and whose authorities may sign."""
+    look_often(monkeypatch)
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.run(ssh=ALLOWED)
+    wait_for_authorities(cluster)
+    return cluster
+
+
+def asked(cluster: WorldCluster, name: str, value: bytes | None = None) -> SimulatedNode:
+    """A request with a host key was decided."""
+    cluster.add_machine(name, provider_id=provider_id(name))
+    node = node_of(cluster, name)
+    cluster.submit_with_token(request_with(node, name, claim_of(node, HOST_KEY) if value is None else value))
+    assert cluster.wait_until_decided(name).reason == "Attested"
+    return node
+
+
+def test_host_certificates_as_the_controller_issues_them(ssh: WorldCluster, harness: Harness, explain: Explain) -> None:
+    """The names, the end and the authority; without a Secret of an authority."""
+    asked(ssh, "worker-1")
+    harness.api.requests.clear()
+    code, report = explain("worker-1")
+    assert (code, report["verdict"]) == (0, "approve")
+    found = report["hostCertificates"]
+    access = access_in(ssh.verdict("worker-1"))
+    assert isinstance(access, NodeAccess)
+    assert found["answer"] == "issued"
+    assert found["principals"] == principals_in(access)
+    assert found["hostKeys"] == [public_key_of(HOST_KEY).fingerprint]
+    assert found["authority"] == access.trust.host_authorities[0].fingerprint
+    assert "host certificates for SHA256:" in " ".join(explain.text("worker-1")[1].split())
+    assert not [one for one in harness.api.requests.matching() if one.user == READER and "-ssh-" in one.path]
+    assert [one for one in harness.api.requests.matching() if one.user == READER]
+    asked(ssh, "worker-3", b"no DER")
+    assert explain("worker-3")[1]["hostCertificates"]["reason"] == "HostKeysMalformed"
+    harness.join(ssh, "worker-9")
+    assert explain("join-workload-worker-9")[1]["hostCertificates"] is None
+
+
+def test_host_keys_that_the_controller_refuses(
+    ssh: WorldCluster, explain: Explain, harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same reason and message as its Event; and again from a recording, though the key is another cluster's."""
+    other = harness.cluster("other", policy={"ssh": {}})
+    wait_for_authorities(other)
+    asked(other, "worker-1")
+    asked(ssh, "worker-2")
+    message = harness.wait_for_event("HostCertificatesRefused", "worker-2", part="HostKeyInUse: ")
+    recording = tmp_path / "recording.yaml"
+    code, report = explain("worker-2", "--record", str(recording))
+    found = report["hostCertificates"]
+    assert (code, found["answer"], found["reason"]) == (0, "refused", "HostKeyInUse")
+    assert found["message"] in message
+    assert "no host certificates (HostKeyInUse)" in " ".join(explain.text("worker-2")[1].split())
+    capsys.readouterr()
+    main(["explain", "worker-2", "--objects", str(recording), "--config", str(explain.config), "--output", "json"])
+    assert json.loads(capsys.readouterr().out)["hostCertificates"] == found
+
+
+def test_authorities_that_the_controller_does_not_offer(
+    ssh: WorldCluster, harness: Harness, explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked(ssh, "worker-1")
+    path = SECRETS.object(f"{ssh.name}-ssh-host", ssh.namespace)
+    ssh.management.client.patch(path, {"metadata": {"annotations": {CREATED_ANNOTATION: "2020-01-01T00:00:00Z"}}})
+    harness.wait_for_condition(ssh, "SSHAuthoritiesAvailable", "False")
+    found = explain("worker-1")[1]["hostCertificates"]
+    assert (found["answer"], found["reason"]) == ("refused", "AuthoritiesNotAvailable")
+    assert "condition SSHAuthoritiesAvailable: EditedAuthority: " in found["message"]
+
+
+def test_where_no_controller_has_looked(harness: Harness, explain: Explain) -> None:
+    cluster = harness.cluster(policy={"ssh": {}})
+    cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    node = node_of(cluster, "worker-1")
+    cluster.submit_with_token(request_with(node, "asks", claim_of(node, HOST_KEY)))
+    found = explain("asks")[1]["hostCertificates"]
+    assert found["message"] == "condition SSHAuthoritiesAvailable: the policy's status lacks it"
+
+
+def test_another_oid_of_host_keys(
+    harness: Harness,
+    explain: Explain,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Both sides alike: the controller reads what it is configured to, and ``explain`` with the same flag."""
+    look_often(monkeypatch)
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.run(ssh=ALLOWED, host_keys_oids=("1.2.3.4", "1.2.3.5"))
+    wait_for_authorities(cluster)
+    for name, oid in (("first", "1.2.3.4"), ("second", "1.2.3.5"), ("default", SSH_HOST_KEYS_OID)):
+        cluster.add_machine(name, provider_id=provider_id(name))
+        node = node_of(cluster, name)
+        key = private_key("ed25519", len(name))
+        cluster.submit_with_token(request_with(node, name, claim_of(node, key), oid=oid))
+        assert isinstance(access_in(cluster.wait_until_decided(name)), NodeAccess) is (oid != SSH_HOST_KEYS_OID)
+        flags = ("--ssh-host-keys-oids", "1.2.3.4,1.2.3.5")
+        recording = tmp_path / f"{name}.yaml"
+        found = explain(name, *flags, "--record", str(recording))[1]["hostCertificates"]
+        assert (found is not None and found["answer"] == "issued") is (oid != SSH_HOST_KEYS_OID)
+        assert (explain(name)[1]["hostCertificates"] is None) is (oid != SSH_HOST_KEYS_OID)
+        capsys.readouterr()
+        main(["explain", name, "--objects", str(recording), "--config", str(explain.config), "--output", "json"])
+        assert json.loads(capsys.readouterr().out)["hostCertificates"] == found, "the recording has the OIDs"
+    harness.assert_audited()

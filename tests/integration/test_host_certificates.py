@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -31,9 +33,10 @@ from signer.model.host_keys import NO_HOST_KEYS, AttestedHostKeys
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, new_record
 from signer.offline.main import main
 from signer.rules.host_certificates import HostAuthorityFacts
+from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
-from signer.testing.world import Verdict, WorldCluster
+from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
 from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.integration.host_certificates import (
     ALLOWED,
@@ -44,11 +47,11 @@ from tests.integration.host_certificates import (
     request_with,
     wait_for_authorities,
 )
+from tests.integration.test_kill import configure, controller
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.node_access import signed
 from tests.support.node_program import NodeProgram
 from tests.support.openssh import private_key, write_private_key
-from tests.support.processes import wait_until
 from tests.support.remembered_audit import replayed
 from tests.support.ssh_server import NODE, SSHServer, run_ssh
 
@@ -94,7 +97,7 @@ def posts(cluster: WorldCluster, node: SimulatedNode, value: bytes, csr: str) ->
 def refused(harness: Harness, cluster: WorldCluster, verdict: Verdict, machine: str, reason: str) -> str:
     """The host certificates were refused for that reason, and nothing else was; the Event's message."""
     assert access_in(verdict) == NoNodeAccess()
-    assert "ssh" not in record(harness, cluster, machine)
+    assert record(harness, cluster, machine)["ssh"].keys() == {"trustVersion", "attestedTime"}
     message = harness.wait_for_event("HostCertificatesRefused", machine, part=f"{reason}: ")
     harness.assert_audited()
     return message
@@ -171,6 +174,25 @@ def test_one_host_key_on_two_machines(harness: Harness) -> None:
 def test_an_extension_of_no_form(harness: Harness) -> None:
     cluster = on(harness)
     refused(harness, cluster, asks(cluster, "worker-1", b"no DER"), "worker-1", "HostKeysMalformed")
+
+
+def test_the_trust_of_a_node_whose_host_keys_are_refused_is_recorded(harness: Harness) -> None:
+    """It takes trust from the bundle, so a rotation counts it. Host certificates that it has stay as they are."""
+    cluster = on(harness)
+    first = added(cluster, "worker-1")
+    posts(cluster, first, claim_of(first, KEY, version=4), "worker-1")
+    node = added(cluster, "worker-2")
+    refused(
+        harness, cluster, posts(cluster, node, claim_of(node, KEY, version=7), "worker-2"), "worker-2", "HostKeyInUse"
+    )
+    assert record(harness, cluster, "worker-2")["ssh"]["trustVersion"] == 7
+    kept = record(harness, cluster, "worker-1")["ssh"]
+    later = first.but(key=node_of(cluster, "worker-1").key)
+    unproven = ClaimedHostKey(public_key_of(KEY), claim_with(THIEF, later.subject_public_key_info).proof)
+    cluster.submit_as_node(request_with(later, "later", encode(HostKeysClaim(9, (unproven,)))), "worker-1")
+    assert access_in(cluster.wait_until_decided("later")) == NoNodeAccess()
+    assert record(harness, cluster, "worker-1")["ssh"] == {**kept, "trustVersion": 9}
+    harness.assert_audited()
 
 
 def test_where_ssh_is_off(harness: Harness) -> None:
@@ -315,29 +337,46 @@ def test_what_changes_while_the_record_is_written_is_no_change_of_the_log(harnes
 @pytest.mark.parametrize("at", ["approval", "status"])
 @pytest.mark.parametrize("drop", ["before", "after"])
 def test_a_controller_that_died_between_journal_and_answer(
-    harness: Harness, at: str, drop: Literal["before", "after"]
+    harness: Harness, tmp_path: Path, at: str, drop: Literal["before", "after"]
 ) -> None:
-    """Test 9. The audit log has what the first controller signed; the second one publishes the same bytes."""
+    """Test 9, with SIGKILL of the real command line: what it has logged as signed is what the next one publishes."""
     cluster = harness.cluster(policy={"ssh": {}})
-    first = harness.run(ssh=ALLOWED)
+    made_the_authorities = harness.run(ssh=ALLOWED)
     wait_for_authorities(cluster)
+    made_the_authorities.kill()
+    configure(harness, tmp_path, ssh={"namespaces": ["default"]})
+    audit = tmp_path / "audit.log"
+    options = ("--ssh", "--controller-namespace", CONTROLLER_NAMESPACE, "--audit-log-path", str(audit))
     node = added(cluster, "worker-1")
-    api = embedded_api(cluster)
-    fault = api.faults.inject(f"PUT *certificatesigningrequests/worker-1/{at}", drop=drop, times=None)
-    cluster.submit_with_token(request_with(node, "worker-1", claim_of(node, KEY, private_key("nistp384"))))
-    wait_until(lambda: fault.hits > 0, "the controller has tried to answer")
-    first.kill()
-    api.faults.clear()
-    signed = harness.audited[0][0].lines[0].decision.host_certificates
+    with controller(tmp_path, *options) as first:
+
+        def kill(request: Request) -> bool:
+            if fnmatch(f"{request.method} {request.path}", f"PUT *certificatesigningrequests/worker-1/{at}"):
+                first.send_signal(signal.SIGKILL)
+                return True
+            return False
+
+        api = embedded_api(cluster)
+        api.faults.inject(kill, drop=drop)
+        cluster.submit_with_token(request_with(node, "worker-1", claim_of(node, KEY, private_key("nistp384"))))
+        assert first.wait(60) == -signal.SIGKILL
+        api.faults.clear()
+    [signed] = host_certificates_logged(audit, "worker-1")
     assert len(signed) == 2
     kept = record(harness, cluster, "worker-1")["ssh"]
-    harness.run(ssh=ALLOWED)
-    verdict = cluster.wait_until_decided("worker-1")
-    access = access_in(verdict)
+    with controller(tmp_path, *options):
+        access = access_in(cluster.wait_until_decided("worker-1"))
     assert isinstance(access, NodeAccess)
-    assert tuple(one.line for one in access.host_certificates) == signed
+    assert [one.line for one in access.host_certificates] == signed
+    assert all(one == signed for one in host_certificates_logged(audit, "worker-1"))
     assert record(harness, cluster, "worker-1")["ssh"] == kept
-    harness.assert_audited()
+
+
+def host_certificates_logged(audit: Path, csr: str) -> list[list[str]]:
+    """Of each approval of that request."""
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    decisions = [line["decision"] for line in lines if line["kind"] == "Decision" and line["request"]["name"] == csr]
+    return [one["host_certificates"] for one in decisions if one["kind"] == "Approve"]
 
 
 def test_clients_accept_the_host_without_a_prompt(

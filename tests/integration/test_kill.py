@@ -125,9 +125,9 @@ class Killer:
 
 
 @contextmanager
-def controller(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def controller(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """The real command line. It may die before the end."""
-    command = [sys.executable, "-m", "signer.cli", "run"]
+    command = [sys.executable, "-m", "signer.cli", "run", *options]
     command += ["--kubeconfig", str(folder / "kubeconfig"), "--config", str(folder / "config")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with (folder / "log").open("ab") as log, subprocess.Popen(command, stderr=log, env=environment) as process:
@@ -137,10 +137,11 @@ def controller(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def _configure(harness: Harness, folder: Path) -> None:
+def configure(harness: Harness, folder: Path, **configuration: Any) -> None:
+    """Write what the command line reads."""
     (folder / "kubeconfig").write_text(harness.api.kubeconfig("management", CONTROLLER_USER, MASTERS))
     settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}
-    (folder / "config").write_text(json.dumps({"attestors": {"keyed-mac": {"settings": settings}}}))
+    (folder / "config").write_text(json.dumps({"attestors": {"keyed-mac": {"settings": settings}}, **configuration}))
 
 
 def _impostor(cluster: WorldCluster, number: int) -> dict[str, Any]:
@@ -193,7 +194,7 @@ def test_killed_at_random_while_machines_join(harness: Harness, tmp_path: Path) 
     chance.shuffle(requests)
     serving = chance.sample(range(HONEST), SERVING)
     waiting = {number: nodes[number] for number in serving}
-    _configure(harness, tmp_path)
+    configure(harness, tmp_path)
     killer = Killer(harness.api, embedded_api(cluster))
 
     for number in range(ROUNDS):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from attestors.wire.node_access import NodeAccess
+from attestors.wire.node_access import NodeAccess, NoNodeAccess
 from attestors.wire.ssh.key_line import key_line, parse_key_line
 from attestors.wire.statement.names import NODE_ACCESS_CONFIG_MAP, STATEMENT_KEY, STATEMENT_NAMESPACE
 from authenticator.flow.sshd_files import USER_AUTHORITIES_FILE, SSHDFiles
@@ -40,8 +40,8 @@ from tests.support.processes import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
 
 Run = Callable[..., tuple[int, dict[str, Any]]]
-EARLY: Final = ("worker-72", "worker-101")
-"""Their turn to attest is in the first two seconds (attestors.wire.statement.cluster_trust.node_digest)."""
+EARLY: Final = ("worker-8", "worker-12")
+"""Their turn to attest is in the first second (attestors.wire.statement.cluster_trust.node_digest)."""
 KEYS: Final = {name: private_key("ed25519", seed) for seed, name in enumerate(("worker-1", "worker-2"), 200)}
 
 
@@ -245,6 +245,90 @@ def test_nodes_attest_because_the_bundle_tells_them(harness: Harness, run: Run, 
             assert first not in node.users(), "the leaked one counts nowhere"
     assert len(requests_of(cluster)) == before + 2 * len(nodes)
     harness.assert_audited()
+
+
+def test_a_node_whose_host_keys_are_refused_is_waited_for(harness: Harness, run: Run) -> None:
+    """It trusts what the bundle says, and reports that in each attested request."""
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.run(ssh=ALLOWED)
+    wait_for_authorities(cluster)
+    first = Attesting(cluster, "worker-1")
+    version = first.attest().trust.version
+    cluster.add_machine("copied", provider_id=provider_id("copied"))
+
+    def attests(version: int) -> None:
+        node = node_of(cluster, "copied")
+        name = f"copied-{version}"
+        submit = cluster.submit_with_token if version == 1 else lambda made: cluster.submit_as_node(made, "copied")
+        submit(request_with(node, name, claim_of(node, KEYS["worker-1"], version=version)))
+        assert access_in(cluster.wait_until_decided(name)) == NoNodeAccess()
+
+    attests(1)
+    harness.wait_for_event("HostCertificatesRefused", "copied", part="HostKeyInUse: ")
+    assert run("start", "--yes")[1]["answer"] == "Accepted"
+    first.attest()
+    first.attest()
+    assert first.version > version
+    wait_until(lambda: run("status")[1]["rotations"][0]["lagging"] == ["copied"], "its trust is not known to be new")
+    attests(first.version)
+    wait_for(run, "user", "Prepared", "Prepared")
+
+
+def test_a_certificate_that_was_never_issued_renews_nothing(harness: Harness, run: Run) -> None:
+    """The record names it before the node can read it. A controller that cannot answer leaves it at that."""
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.run(ssh=ALLOWED)
+    wait_for_authorities(cluster)
+    node = Attesting(cluster, "worker-1")
+    former = node.attest().host_certificates[0].certificate.authority
+    assert run("revoke-host", "--yes")[1]["answer"] == "Accepted"
+    wait_for(run, "host", "Completing", "NodesRenew")
+    api = embedded_api(cluster)
+    fault = api.faults.inject("PUT *certificatesigningrequests/never/status", status=500, times=None)
+    later = node.node.but(key=node_of(cluster, "worker-1").key)
+    cluster.submit_as_node(request_with(later, "never", claim_of(later, KEYS["worker-1"])), "worker-1")
+
+    def ssh() -> dict[str, Any]:
+        found: dict[str, Any] = harness.records(cluster)[0]["spec"]["ssh"]
+        return found
+
+    wait_until(lambda: fault.hits > 1, "the controller has tried to answer")
+    assert ssh()["authorityFingerprint"] != former.fingerprint
+    assert ssh()["former"]["authorityFingerprint"] == former.fingerprint
+    cluster.client().delete("/apis/certificates.k8s.io/v1/certificatesigningrequests/never")
+    api.faults.clear()
+    cluster.management.client.patch(
+        NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace),
+        {"spec": {"ssh": {"rotationPeriod": "8784h"}}},
+    )
+    harness.wait_for_condition(cluster, "SSHAuthoritiesWithinPeriod", "True")  # another pass
+    host = run("status")[1]["rotations"][0]
+    assert (host["step"], host["lagging"]) == ("NodesRenew", ["worker-1"])
+    assert node.attest().host_certificates[0].certificate.authority != former
+    wait_for(run, "host", "Completed", "NodesRenew")
+    assert "former" not in ssh()
+    harness.assert_audited()
+
+
+def test_after_a_leak_a_machine_in_deletion_is_waited_for_until_it_is_gone(harness: Harness, run: Run) -> None:
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.run(ssh=ALLOWED)
+    wait_for_authorities(cluster)
+    nodes = [Attesting(cluster, name) for name in KEYS]
+    all_attest(nodes)
+    path = MACHINES_V1BETA2.object("worker-2", cluster.namespace)
+    cluster.management.client.patch(path, {"metadata": {"finalizers": ["machine.cluster.x-k8s.io"]}})
+    cluster.management.client.delete(path)
+    assert run("revoke-user", "--yes")[1]["answer"] == "Accepted"
+    wait_for(run, "user", "Completing", "NodesForget")
+    nodes[0].attest()
+    nodes[0].attest()
+    wait_until(
+        lambda: run("status")[1]["rotations"][0]["lagging"] == ["worker-2"], "it runs, and trusts the leaked key"
+    )
+    assert "until their Machines, which are being deleted, are gone" in run("status")[1]["rotations"][0]["waitsFor"]
+    cluster.management.client.patch(path, {"metadata": {"finalizers": None}})
+    wait_for(run, "user", "Completed", "NodesForget")
 
 
 def test_beside_the_rotation_of_cas(harness: Harness, run: Run) -> None:

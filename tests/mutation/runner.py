@@ -33,6 +33,12 @@ TESTS: Final = {
     "signer/audit": ("tests/unit/signer/audit",),
     "signer/kube/http": ("tests/unit/signer/kube/http",),
     "authenticator": ("tests/unit/authenticator/model",),
+    "node_access": (
+        "tests/unit/node_access",
+        "tests/deploy/test_ssh_image.py",
+        # A program of its own, which no mutant reaches.
+        "--ignore=tests/unit/node_access/test_command.py",
+    ),
     "attestors/verdict.py": ("tests/unit/attestors/test_verdict.py",),
     "attestors/wire": ("tests/unit/attestors/wire",),
     "attestors/tpm": (

@@ -16,7 +16,8 @@ built="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation"
 cache="$built/kubernetes-debian"
 base=
 # prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark.
-packages=(etcd-server prometheus strace containerd systemd openssh-client)
+# nftables: loads the firewall's rule of docs/ssh-node.md in a network namespace.
+packages=(etcd-server prometheus strace containerd systemd openssh-client nftables)
 programs=(etcd promtool strace containerd systemctl ssh-keygen)
 openssh_server="$built/openssh-server"
 for argument in "$@"; do

@@ -61,11 +61,11 @@ def trust_of(*authorities: CertificateAuthority, nodes: Sequence[str] = (), turn
 
 
 def bundle(
-    sequence: int = 1, *revoked: CertificateRevocations, version: int = 7, renew_below: int = 0
+    sequence: int = 1, *revoked: CertificateRevocations, version: int = 7, renew_below: int = 0, spread: int = 240
 ) -> NodeAccessTrust:
     """A trust bundle's content under that sequence."""
     revocations = RevocationList(sequence, sequence, certificates=revoked)
-    return NodeAccessTrust(node_access.trust(version=version), encode_revocation_list(revocations), renew_below)
+    return NodeAccessTrust(node_access.trust(version=version), encode_revocation_list(revocations), renew_below, spread)
 
 
 def signed(

@@ -41,7 +41,11 @@ from attestors.wire.statement.errors import (
     UnsupportedStatement,
 )
 from attestors.wire.statement.explanatory_text import as_explanatory_text, statements_in
-from attestors.wire.statement.node_access_trust import MAXIMUM_REVOCATION_LIST_BYTES, NodeAccessTrust
+from attestors.wire.statement.node_access_trust import (
+    MAXIMUM_RENEW_SPREAD_SECONDS,
+    MAXIMUM_REVOCATION_LIST_BYTES,
+    NodeAccessTrust,
+)
 from attestors.wire.statement.verification import (
     AcceptedNodeAccessTrust,
     AcceptedTrust,
@@ -56,6 +60,7 @@ from attestors.wire.statement.verification import (
 
 __all__ = [
     "MAXIMUM_NODE_ACCESS_TRUST_BYTES",
+    "MAXIMUM_RENEW_SPREAD_SECONDS",
     "MAXIMUM_REVOCATION_LIST_BYTES",
     "MAXIMUM_SHARE",
     "MAXIMUM_SPREAD_SECONDS",

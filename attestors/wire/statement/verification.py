@@ -87,6 +87,8 @@ class AcceptedNodeAccessTrust:
     """The same, parsed."""
     renew_below: int
     """A node that has reported only lower versions of the trust attests now; 0: none does."""
+    renew_spread_seconds: int
+    """Within which these nodes attest."""
 
 
 def authorities_in(certificates: Iterable[bytes]) -> tuple[Authority, ...]:
@@ -211,6 +213,7 @@ def accept_node_access_trust(
         payload.revocation_list,
         revocations,
         payload.renew_below,
+        payload.renew_spread_seconds,
     )
 
 

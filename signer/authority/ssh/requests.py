@@ -74,12 +74,20 @@ class Nonce:
 
 
 @dataclass(frozen=True, slots=True)
+class AnyClock:
+    """A user certificate that counts whatever a host's clock says, so for ever.
+
+    For emergencies, by an authority that is offline, and for a key that is destroyed after the login.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class UserCertificateRequest:
     """A certificate for a person's key.
 
     Raises:
         SSHAuthorityRefused: ``PrincipalsMissing``, ``ExtensionNotIssued``, or ``LifetimeInvalid``: not from 1 second
-            to 1 hour.
+            to 1 hour, or for any clock with more than one principal.
     """
 
     public_key: PublicKey
@@ -89,7 +97,7 @@ class UserCertificateRequest:
     nonce: Nonce
     now: int
     """Unix time."""
-    lifetime: timedelta
+    lifetime: timedelta | AnyClock
     """From ``now``."""
     critical_options: tuple[CriticalOption, ...] = ()
     extensions: tuple[Extension, ...] = ()
@@ -101,7 +109,9 @@ class UserCertificateRequest:
                 SSHAuthorityReason.EXTENSION_NOT_ISSUED,
                 "certificates permit a terminal and port forwarding, and nothing else; leave the other extensions out",
             )
-        if not timedelta(seconds=1) <= self.lifetime <= MAXIMUM_USER_LIFETIME:
+        if isinstance(self.lifetime, AnyClock):
+            _require_one_principal(self.principals)
+        elif not timedelta(seconds=1) <= self.lifetime <= MAXIMUM_USER_LIFETIME:
             raise SSHAuthorityRefused(
                 SSHAuthorityReason.LIFETIME_INVALID,
                 "a user's certificate lives from 1 second to 1 hour: it ends by itself where no revocation reaches",
@@ -111,7 +121,7 @@ class UserCertificateRequest:
     @property
     def validity(self) -> tuple[int, int]:
         """Begin and end, in Unix time."""
-        return _validity(self.now, self.lifetime)
+        return (0, FOREVER) if isinstance(self.lifetime, AnyClock) else _validity(self.now, self.lifetime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +171,14 @@ def _require_principals(principals: tuple[UserPrincipal, ...] | tuple[HostPrinci
         raise SSHAuthorityRefused(
             SSHAuthorityReason.PRINCIPALS_MISSING,
             "versions of OpenSSH differ on certificates without principals: every login, or none; name one",
+        )
+
+
+def _require_one_principal(principals: tuple[UserPrincipal, ...]) -> None:
+    if len(principals) > 1:
+        raise SSHAuthorityRefused(
+            SSHAuthorityReason.LIFETIME_INVALID,
+            "a certificate for any clock never ends, so it is for one login; name one principal",
         )
 
 

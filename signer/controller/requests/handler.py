@@ -159,6 +159,8 @@ class RequestHandler:
             if isinstance(error, Unauthorized):
                 self._reachability.failed(error)  # otherwise the watch keeps running on the rejected credentials
             decision = deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
+        if isinstance(decision, Approve):
+            await self._decider.answered(decision)
         self._conclude(name, manifest, decided_request, decision)
         self._metrics.handling_seconds.labels(type(decision).__name__).observe(self._monotonic() - started)
 

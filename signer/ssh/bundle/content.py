@@ -11,6 +11,7 @@ from attestors.wire.ssh.errors import SSHReason, SSHRefused
 from attestors.wire.ssh.keys import RevocableKey
 from attestors.wire.ssh.krl import CertificateRevocations, Fingerprint, RevocationList, encode_revocation_list
 from attestors.wire.statement import (
+    MAXIMUM_RENEW_SPREAD_SECONDS,
     MAXIMUM_REVOCATION_LIST_BYTES,
     ClusterIdentity,
     NodeAccessTrust,
@@ -19,11 +20,14 @@ from attestors.wire.statement import (
 )
 from signer.authority import CertificateAuthority
 from signer.authority.statement_signing import StatementKeys, sign_statement
+from signer.rotation.statements.rendering import RENEWALS_IN_A_SECOND
 from signer.ssh.revocations import Revocation
 
 LIFETIME: Final = timedelta(days=30)
 """How long a node accepts it that has not accepted it before. It is signed again long before."""
 BACKDATE: Final = timedelta(minutes=5)
+SHORTEST_SPREAD_SECONDS: Final = 10
+"""Of the times at which nodes attest. Longer than this, a few nodes need not wait for each other."""
 
 
 class TooManyRevocations(Exception):
@@ -38,6 +42,8 @@ class BundleFacts:
     trust: Trust
     renew_below: int
     """:attr:`signer.ssh.available.AvailableAuthorities.renew_below`."""
+    renew_spread_seconds: int
+    """:func:`renew_spread_seconds`."""
     revoked: tuple[Revocation, ...] = field(repr=False)
     signers: tuple[CertificateAuthority, ...]
     """The CAs by which a node may know the cluster."""
@@ -49,7 +55,19 @@ class BundleFacts:
             TooManyRevocations: the list is too large.
             MalformedStatement: a number is.
         """
-        return NodeAccessTrust(self.trust, revocation_list(self.revoked, sequence), self.renew_below)
+        return NodeAccessTrust(
+            self.trust, revocation_list(self.revoked, sequence), self.renew_below, self.renew_spread_seconds
+        )
+
+
+def renew_spread_seconds(renew_below: int, nodes: int) -> int:
+    """Within which so many nodes attest, where ``renew_below`` has them do so: seldom more than
+    ``RENEWALS_IN_A_SECOND``. It doubles with the fleet, so that few changes of the fleet make another bundle.
+    """
+    spread = SHORTEST_SPREAD_SECONDS
+    while renew_below and spread * RENEWALS_IN_A_SECOND < nodes:
+        spread *= 2
+    return min(spread, MAXIMUM_RENEW_SPREAD_SECONDS)
 
 
 def revocation_list(revoked: tuple[Revocation, ...], version: int) -> bytes:

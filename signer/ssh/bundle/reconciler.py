@@ -28,7 +28,7 @@ from signer.model.condition import ConditionType, PolicyCondition
 from signer.model.decision import Deferred, printable
 from signer.rotation.statements.readers import ensure_readers
 from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason, SSHAuthoritiesOf
-from signer.ssh.bundle.content import BundleFacts, TooManyRevocations
+from signer.ssh.bundle.content import BundleFacts, TooManyRevocations, renew_spread_seconds
 from signer.ssh.bundle.publishing import NothingPublished, NotPublished, PublishedBundle, publish_bundle
 from signer.ssh.revocations import RevocationsOf, RevocationsUnknown
 from signer.ssh.secrets import Absent
@@ -183,12 +183,18 @@ class BundleReconciler:
             ClusterIdentity(self._key.namespace, self._key.name, cluster.uid),
             found.trust,
             found.renew_below,
+            renew_spread_seconds(found.renew_below, self._nodes()),
             self._revocations_of(self._key),
             await self._signers(),
         )
         await self._ensure_readers(client)
         keys = self._caches.authentic.statement_keys()
         return await publish_bundle(client, facts, keys, self._now(), self._published)
+
+    def _nodes(self) -> int:
+        """How many the Cluster has, or will have."""
+        machines = (self._caches.machines_of(self._key), self._caches.instances_of(self._key))
+        return sum(1 for one in machines for _ in one)
 
     async def _ensure_readers(self, client: GetCreateReplace) -> None:
         """Once in each process. A kubeconfig that is no administrator's may not create Roles: the manifest with its own

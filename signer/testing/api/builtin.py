@@ -26,6 +26,7 @@ from .resource_types import ResourceType
 from .role_objects import Bindings, Roles
 from .status import FieldError, invalid_value
 from .strategy import Context, Strategy, keep
+from .webhook_objects import WebhookConfigurations
 
 
 class Namespaces(Strategy):
@@ -164,6 +165,17 @@ def _group_types() -> list[ResourceType]:
             namespaced=False,
             strategy=Bindings(),
             schemas={"v1": BINDING},
+        ),
+        *(
+            ResourceType(
+                "admissionregistration.k8s.io",
+                f"{kind.lower()}s",
+                kind,
+                namespaced=False,
+                strategy=WebhookConfigurations(mutating=kind.startswith("Mutating")),
+                categories=("api-extensions",),
+            )
+            for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
         ),
         ResourceType(
             "apiextensions.k8s.io",

@@ -91,9 +91,8 @@ class Operations:
     ) -> Stored:
         """Create an object; takes ownership of ``value``. Raises APIError."""
         resource, context = served.type, self.context(user)
-        self._decode(served, value, options)
+        self.decode(served, namespace, value, options)
         found = value["metadata"]
-        self._settle_namespace(served, found, namespace)
         if found.pop("resourceVersion", None):
             raise APIError(500, "", "resourceVersion should not be set on objects to be created", {})
         self._require_namespace(served, namespace, found)
@@ -119,6 +118,11 @@ class Operations:
             found["name"] = metadata.generated_name(base)
             if (namespace, found["name"]) not in collection.objects:
                 return
+
+    def decode(self, served: Served, namespace: str, value: dict[str, Any], options: WriteOptions) -> None:
+        """Read a body in place, as every write begins. Raises APIError."""
+        self._decode(served, value, options)
+        self._settle_namespace(served, value["metadata"], namespace)
 
     def _decode(self, served: Served, value: dict[str, Any], options: WriteOptions) -> None:
         dropped = served.decode(value)
@@ -175,17 +179,32 @@ class Operations:
     ) -> tuple[Stored, bool]:
         """PUT. The result says whether the object was created. Raises APIError."""
         old = self.collection(served).objects.get((namespace, name))
+        self.decode_replacement(served, namespace, name, subresource, value, old, options)
+        if old is None:
+            return self.create(served, namespace, value, user, options), True
+        return self.update(served, old, subresource, value, user, options), False
+
+    def decode_replacement(
+        self,
+        served: Served,
+        namespace: str,
+        name: str,
+        subresource: str,
+        value: dict[str, Any],
+        old: Stored | None,
+        options: WriteOptions,
+    ) -> None:
+        """Read the body of a PUT in place; without ``old`` it is that of a creation. Raises APIError."""
         self._decode(served, value, options)
         self._check_name(served, value, namespace, name)
-        if old is None:
-            if subresource or not served.type.strategy.create_on_update:
-                raise not_found(served.type.target(name))
-            if uid := value["metadata"].get("uid"):
-                text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
-                raise conflict(served.type.target(name), text)
-            value["metadata"].pop("resourceVersion", None)
-            return self.create(served, namespace, value, user, options), True
-        return self._update(served, old, subresource, value, user, options), False
+        if old is not None:
+            return
+        if subresource or not served.type.strategy.create_on_update:
+            raise not_found(served.type.target(name))
+        if uid := value["metadata"].get("uid"):
+            text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+            raise conflict(served.type.target(name), text)
+        value["metadata"].pop("resourceVersion", None)
 
     def _check_name(self, served: Served, value: dict[str, Any], namespace: str, name: str) -> None:
         found = value["metadata"]
@@ -208,15 +227,33 @@ class Operations:
         options: WriteOptions = NO_OPTIONS,
     ) -> tuple[Stored, bool]:
         """PATCH. Server-side apply creates a missing object. Raises APIError."""
+        old = self.collection(served).objects.get((namespace, name))
+        value = self.patched(served, namespace, name, subresource, content_type, patch, old, options)
+        if old is None:
+            return self.create(served, namespace, value, user, options), True
+        return self.update(served, old, subresource, value, user, options), False
+
+    def patched(
+        self,
+        served: Served,
+        namespace: str,
+        name: str,
+        subresource: str,
+        content_type: str,
+        patch: Any,
+        old: Stored | None,
+        options: WriteOptions,
+    ) -> dict[str, Any]:
+        """What a PATCH makes of ``old``; without it, what it creates. Raises APIError."""
         if content_type == STRATEGIC and served.type.custom:
             accepted = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
             raise unsupported_media_type(accepted)
-        old = self.collection(served).objects.get((namespace, name))
         if old is None:
             if content_type != APPLY or subresource:
                 raise not_found(served.type.target(name))
             check_applied(patch, name, served.api_version, present=False)
-            return self.create(served, namespace, patch, user, options), True
+            created: dict[str, Any] = patch
+            return created
         if content_type == APPLY:
             check_applied(patch, name, served.api_version, present=True)
         value = apply_patch(content_type, served.converted(old), patch)
@@ -225,11 +262,12 @@ class Operations:
         except APIError as error:
             raise invalid(Target("", "", ""), [FieldError("FieldValueInvalid", "patch", error.message)]) from error
         self._check_name(served, value, namespace, name)
-        return self._update(served, old, subresource, value, user, options), False
+        return value
 
-    def _update(
+    def update(
         self, served: Served, old: Stored, subresource: str, value: dict[str, Any], user: User, options: WriteOptions
     ) -> Stored:
+        """Write what a PUT or PATCH makes of ``old``; takes ownership of ``value``. Raises APIError."""
         resource, context, found = served.type, self.context(user), value["metadata"]
         strategy, name = resource.strategy, old.value["metadata"]["name"]
         before = served.converted(old) if resource.custom else old.value

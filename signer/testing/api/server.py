@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +18,7 @@ from .authorization import Authorization, describe
 from .bodies import is_true
 from .faults import Fault, Faults, LoggedRequest, Request, RequestLog
 from .identity import AUTHENTICATED, User
-from .operations import Operations
+from .operations import DeleteOptions, Operations, WriteOptions
 from .reading import WatchOptions, list_body, list_page, watch_lines
 from .resource_types import Served
 from .reviews import KINDS, review
@@ -34,10 +34,12 @@ from .status import (
 )
 from .strategy import Attributes
 from .watch_log import Stored
+from .webhooks import Attempt, ServiceAddresses, Webhooks
 
 _LOG = logging.getLogger(__name__)
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _JSON = "application/json"
+_OPERATIONS = {"POST": "CREATE", "PUT": "UPDATE", "PATCH": "UPDATE"}
 _encode = msgspec.json.Encoder().encode
 Hook = Callable[[str, str, User], None]
 """Called on each authenticated request with method, path and user, in the server's thread."""
@@ -52,6 +54,8 @@ class Settings:
     watch_backlog: int = 10_000
     """Events that may wait for a slow watcher before its stream is closed."""
     hook: Hook | None = None
+    services: ServiceAddresses = field(default_factory=dict)
+    """Where the Services listen that admission webhooks name."""
 
 
 def json_response(body: bytes, status: int = 200) -> web.Response:
@@ -78,6 +82,7 @@ class Handler:
         settings: Settings,
     ) -> None:
         self._operations = operations
+        self._webhooks = Webhooks(operations, settings.services)
         self._authenticator = authenticator
         self._authorization = authorization
         self._faults = faults
@@ -196,22 +201,57 @@ class Handler:
         body = await request.read()
         content_type = bodies.media_type(request.headers.get("Content-Type"))
         if method == "DELETE":
-            return self._delete(request, route, served, body, content_type, query, user)
+            return await self._delete(request, route, served, body, content_type, query, user)
         options = bodies.read_write_options(query)
-        if method == "POST":
+        namespace = _namespace(route, served)
+        attempt = Attempt(
+            served, _OPERATIONS[method], route.subresource, namespace, route.name, user, dry_run=options.dry_run
+        )
+        if self._webhooks.concern(attempt):
+            stored, created = await self._judged(
+                attempt, body, content_type, query, options, is_patch=method == "PATCH"
+            )
+        elif method == "POST":
             value = bodies.read_object(body, content_type)
             stored, created = self._operations.create(served, route.namespace, value, user, options), True
         elif method == "PUT":
             value = bodies.read_object(body, content_type)
             stored, created = self._operations.replace(
-                served, _namespace(route, served), route.name, route.subresource, value, user, options
+                served, namespace, route.name, route.subresource, value, user, options
             )
         else:
             patch = bodies.read_patch(body, content_type, query)
             stored, created = self._operations.patch(
-                served, _namespace(route, served), route.name, route.subresource, content_type, patch, user, options
+                served, namespace, route.name, route.subresource, content_type, patch, user, options
             )
         return self._answer(request, served, stored, 201 if created else 200)
+
+    async def _judged(
+        self,
+        attempt: Attempt,
+        body: bytes,
+        content_type: str,
+        query: Mapping[str, str],
+        options: WriteOptions,
+        *,
+        is_patch: bool,
+    ) -> tuple[Stored, bool]:
+        """A write that admission webhooks judge."""
+        served, namespace, name = attempt.served, attempt.namespace, attempt.name
+        if attempt.operation == "CREATE":
+            return await self._webhooks.create(attempt, bodies.read_object(body, content_type), options), True
+
+        def make(old: Stored | None) -> dict[str, Any]:
+            if is_patch:
+                patch = bodies.read_patch(body, content_type, query)
+                return self._operations.patched(
+                    served, namespace, name, attempt.subresource, content_type, patch, old, options
+                )
+            value = bodies.read_object(body, content_type)
+            self._operations.decode_replacement(served, namespace, name, attempt.subresource, value, old, options)
+            return value
+
+        return await self._webhooks.change(attempt, make, options)
 
     def _answer(self, request: web.BaseRequest, served: Served, stored: Stored, status: int) -> web.Response:
         if tables.wants_table(request.headers.get("Accept", "")):
@@ -270,7 +310,7 @@ class Handler:
             return json_response(_encode(tables.table(served, page.objects, page.metadata)))
         return json_response(list_body(served, page))
 
-    def _delete(
+    async def _delete(
         self,
         request: web.BaseRequest,
         route: Route,
@@ -283,15 +323,23 @@ class Handler:
         options = bodies.read_delete_options(body, content_type, query)
         namespace = _namespace(route, served)
         if route.name:
-            last, gone = self._operations.delete(served, namespace, route.name, user, options)
+            last, gone = await self._delete_one(served, namespace, route.name, user, options)
             if not gone:
                 return json_response(served.encode(last))
             uid = last.value["metadata"]["uid"]
             return json_response(_encode(success(served.type.target(route.name), uid)))
         page = list_page(self._operations.store, served, namespace, query)
         for stored in page.objects:
-            self._operations.delete(served, *stored.key, user, options)
+            await self._delete_one(served, *stored.key, user, options)
         return json_response(list_body(served, page))
+
+    async def _delete_one(
+        self, served: Served, namespace: str, name: str, user: User, options: DeleteOptions
+    ) -> tuple[Stored, bool]:
+        attempt = Attempt(served, "DELETE", "", namespace, name, user, dry_run=options.dry_run)
+        if self._webhooks.concern(attempt):
+            return await self._webhooks.delete(attempt, options)
+        return self._operations.delete(served, namespace, name, user, options)
 
     async def _watch(
         self, request: web.BaseRequest, route: Route, served: Served, query: Mapping[str, str], user: User

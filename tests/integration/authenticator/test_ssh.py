@@ -130,7 +130,9 @@ def test_a_bundle_has_the_node_report_what_it_trusts(admin: ClusterAdmin, node: 
         use()
         use()
         assert [trust_version_in(one) for one in decided] == [0]
-        node.store.save_bundle_state(BundleState(5, True, "ab", 7, 0, 0, renew_below=7, renew_due=node.time.now + 9))
+        node.store.save_bundle_state(
+            BundleState(5, True, "ab", 7, 0, 0, renew_below=7, renew_due=node.time.now + 9, renew_spread=9)
+        )
         use()
         assert len(decided) == 1, "not before it is due"
     node.time.pass_by(10)

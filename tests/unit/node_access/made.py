@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import os
+import pty
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,10 +18,12 @@ from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
 from node_access.control_groups import Hierarchy
 from node_access.machine import Machine
 from node_access.processes import Processes
-from node_access.values import Connection, Login, ProcessIdentity, Session
+from node_access.values import Connection, Login, Moment, ProcessIdentity, Session, end_of
 from tests.support.openssh import private_key, public_keys
 
 NOW: Final = 1_800_000_000
+BOOT: Final = 500.0
+"""Seconds since boot at that time."""
 AUTHORITY: Final = private_key("ed25519", 90)
 BREAK_GLASS: Final = private_key("ed25519", 91)
 KEY: Final = private_key("ed25519", 92)
@@ -55,7 +62,13 @@ def session(number: int = 1, *, login: Login = Login.SUCCEEDED, name: str = "ali
     """A session that has logged in."""
     path = PATH.replace("@1-", f"@{number}-")
     connection = Connection(path, number, ProcessIdentity(MONITOR, 10 + number))
-    return Session(connection, name, certificate(**changes), NOW, login=login)
+    signed = certificate(**changes)
+    return Session(connection, name, signed, NOW, end_of(signed.certificate, at(0), began=BOOT), login=login)
+
+
+def at(seconds: float, *, clock: float = 0.0) -> Moment:
+    """That many seconds after the session began. ``clock``: by so much the node's clock was set ahead since."""
+    return Moment(NOW + seconds + clock, BOOT + seconds)
 
 
 def message(signed: SignedCertificate, *, login: str = "alice", **changes: str) -> bytes:
@@ -90,15 +103,19 @@ class Kernel:
         started: int = 11,
         session: int = 0,
         terminal: int = 0,
+        stream: str = "/dev/null",
         state: str = "S",
     ) -> ProcessIdentity:
-        """A process; it is in the control group's list if that exists."""
+        """A process; it is in the control group's list if that exists. ``stream`` is its standard input."""
         folder = self.root / "proc" / str(pid)
         folder.mkdir(parents=True, exist_ok=True)
         fields = [state, parent, 0, session, terminal, *range(14), started]
         (folder / "stat").write_text(f"{pid} (sleep) 1) {' '.join(map(str, fields))}\n")
         (folder / "cgroup").write_text(f"9:name=systemd:/\n0::{group}\n")
         (folder / "environ").write_text("HOME=/\0")
+        (folder / "fd").mkdir(exist_ok=True)
+        (folder / "fd/0").unlink(missing_ok=True)
+        (folder / "fd/0").symlink_to(stream)
         members = self.root / f"cgroup{group}/cgroup.procs"
         if members.exists():
             members.write_text(f"{members.read_text()}{pid}\n")
@@ -106,9 +123,7 @@ class Kernel:
 
     def end(self, pid: int) -> None:
         """It ends, and its parent takes note."""
-        for file in (self.root / "proc" / str(pid)).iterdir():
-            file.unlink()
-        (self.root / "proc" / str(pid)).rmdir()
+        shutil.rmtree(self.root / "proc" / str(pid))
         for members in (self.root / "cgroup").rglob("cgroup.procs"):
             members.write_text("".join(f"{line}\n" for line in members.read_text().split() if line != str(pid)))
 
@@ -124,11 +139,10 @@ class Kernel:
         return (self.root / f"cgroup{path}/cgroup.kill").read_text() == "1"
 
     def disconnect(self, path: str = PATH) -> None:
-        """A unit disappears."""
-        folder = self.root / f"cgroup{path}"
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
+        """A unit disappears. Its folder goes elsewhere: no later one may get its inode, as with control groups."""
+        gone = self.root / "gone"
+        gone.mkdir(exist_ok=True)
+        (self.root / f"cgroup{path}").rename(gone / str(len(list(gone.iterdir()))))
 
     def log_in(self, path: str = PATH) -> None:
         """sshd's processes while it asks for principals."""
@@ -136,3 +150,38 @@ class Kernel:
         self.start(MONITOR, group=path)
         self.start(UNPRIVILEGED, parent=MONITOR, group=path)
         self.start(COMMAND, parent=MONITOR, group=path)
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """A real one, of which the test sees the screen."""
+
+    screen: int
+    path: str
+
+    @property
+    def device(self) -> int:
+        """As ``stat`` of proc(5) writes it."""
+        number = os.stat(self.path).st_rdev
+        major, minor = os.major(number), os.minor(number)
+        return major << 8 | minor & 0xFF | (minor & ~0xFF) << 12
+
+    def shown(self) -> list[str]:
+        """The messages since the last time."""
+        try:
+            text = os.read(self.screen, 65536)
+        except BlockingIOError:
+            return []
+        return [line for line in text.decode().replace("\a", "").splitlines() if line]
+
+
+@contextlib.contextmanager
+def open_terminal() -> Iterator[Terminal]:
+    """A terminal of this machine."""
+    screen, keyboard = pty.openpty()
+    os.set_blocking(screen, False)
+    try:
+        yield Terminal(screen, os.ttyname(keyboard))
+    finally:
+        os.close(screen)
+        os.close(keyboard)

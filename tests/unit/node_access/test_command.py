@@ -179,6 +179,35 @@ def test_the_offline_list_counts(command: Command) -> None:
     assert command.ask(certificate(by=BREAK_GLASS, serial=8)) == "", "a list that cannot be read lets nobody in"
 
 
+@pytest.fixture
+def full(command: Command) -> Iterator[Path]:
+    """A file system in the place of ``/run/node-access-fallback`` on which there is no space."""
+    folder = command.folder / "fallback"
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4k,mode=755", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True, timeout=60).returncode != 0:
+        skip_or_fail(MissingPart("a small file system needs root and the right to mount"))
+    try:
+        (folder / "0-0").write_bytes(bytes(4096))
+        with pytest.raises(OSError, match="No space"):
+            (folder / "x").write_bytes(b"x")
+        (folder / "x").unlink()
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True, timeout=60)
+
+
+def test_without_the_daemon_and_without_space(command: Command, full: Path) -> None:
+    """Somebody must get in to make some. The list of revocations counts all the same."""
+    command.revoke_offline(8)
+    signed = certificate(by=BREAK_GLASS)
+    done = command.run(*arguments(signed))
+    assert (done.returncode, done.stdout) == (0, "root\n")
+    assert "the login is not left for node-access-sessions" in done.stderr
+    assert command.ask(certificate(by=BREAK_GLASS, serial=8)) == ""
+    assert command.ask(certificate()) == ""
+    assert [path.name for path in full.iterdir()] == ["0-0"], "and takes none"
+
+
 @pytest.mark.parametrize("count", [0, 4, 6])
 def test_other_arguments(command: Command, count: int) -> None:
     done = command.run(*["x"] * count)

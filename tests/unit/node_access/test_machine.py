@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from node_access import terminals
 from node_access.control_groups import Gone, Hierarchy, NotAConnection, find_hierarchy
 from node_access.machine import Machine, NotAsked
 from node_access.processes import NoProcess, Processes
-from node_access.terminals import pseudo_terminals
+from node_access.terminals import is_among, pseudo_terminals
 from node_access.values import Connection, ProcessIdentity
+from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.processes import wait_until
-from tests.unit.node_access.made import COMMAND, MONITOR, OUTSIDE, PATH, SHELL, UNIT, UNPRIVILEGED, Kernel
+from tests.unit.node_access.made import (
+    COMMAND,
+    MONITOR,
+    OUTSIDE,
+    PATH,
+    SHELL,
+    UNIT,
+    UNPRIVILEGED,
+    Kernel,
+    open_terminal,
+)
 
 TERMINAL = 136 << 8 | 5
 
@@ -157,6 +171,38 @@ def test_a_terminal_of_a_container_is_another_one(kernel: Kernel) -> None:
     assert kernel.machine.left(kernel.machine.trace(connection(kernel), [])) == []
 
 
+def test_a_variable_that_names_another_connection(kernel: Kernel) -> None:
+    """Anybody can set it. What another connection has is that one's, and what a member has says nothing."""
+    second = PATH.replace("@1-", "@2-")
+    kernel.connect(second)
+    kernel.start(SHELL, parent=MONITOR)
+    (kernel.root / f"proc/{SHELL}/environ").write_text("SSH_CONNECTION=\0")
+    kernel.start(OUTSIDE, group=second)
+    kernel.start(OUTSIDE + 1, group="/system.slice/x.service")
+    kernel.start(OUTSIDE + 2, group="/system.slice/x.service")
+    ours = "SSH_CONNECTION=10.0.0.2 40000 10.0.0.1 2222\0"
+    for number, environment in enumerate([ours, "SSH_CONNECTION=\0", ours]):
+        (kernel.root / f"proc/{OUTSIDE + number}/environ").write_text(environment)
+    found = kernel.machine.left(kernel.machine.trace(connection(kernel), []))
+    assert [one.process.identity.pid - OUTSIDE for one in found] == [2]
+
+
+@pytest.mark.parametrize(
+    ("unit", "variable"),
+    [
+        (UNIT, b"\0SSH_CONNECTION=10.0.0.2 40000 10.0.0.1 2222\0"),
+        (
+            "node-access-ssh@12-2001:db8::1:2222-2001:db8::2:40000.service",
+            b"\0SSH_CONNECTION=2001:db8::2 40000 2001:db8::1 2222\0",
+        ),
+        ("node-access-ssh@3-1-0.service", b""),
+    ],
+)
+def test_what_sshd_tells_a_connection_of_itself(kernel: Kernel, unit: str, variable: bytes) -> None:
+    made = Connection(f"/nodeaccess.slice/{unit}", 1, ProcessIdentity(MONITOR, 11))
+    assert kernel.machine.trace(made, []).variable == variable
+
+
 def test_environments_of_nothing_but_ends(kernel: Kernel) -> None:
     """A process writes what it likes into its own; thousands with 256 KiB of NULs delayed the kill for minutes."""
     for number in range(100):
@@ -238,6 +284,62 @@ def test_real_processes() -> None:
             process.wait(timeout=0.2)
         Machine().end(found.identity)
         assert process.wait() == -signal.SIGKILL
+
+
+def test_a_message_is_for_the_node_s_own_terminals(kernel: Kernel) -> None:
+    """A process of another instance of devpts has a terminal of the same number, which is another person's here."""
+    with open_terminal() as mine, open_terminal() as other:
+        kernel.start(SHELL, parent=MONITOR, terminal=mine.device, stream=mine.path)
+        kernel.start(OUTSIDE, terminal=other.device)
+        kernel.start(OUTSIDE + 1, terminal=other.device, stream="/nonexistent/pts/1")
+        kernel.start(OUTSIDE + 2, terminal=other.device, stream=mine.path)
+        kernel.start(OUTSIDE + 3, stream=other.path)
+        kernel.machine.tell(connection(kernel), "It ends.")
+        assert mine.shown() == ["It ends."]
+        assert other.shown() == []
+
+
+def test_a_device_counts_in_the_node_s_instance_of_devpts_alone() -> None:
+    with open_terminal() as terminal:
+        found = os.stat(terminal.path)
+        assert is_among(terminal.device, [os.stat("/dev/null"), found], found.st_dev)
+        assert not is_among(terminal.device, [found], found.st_dev + 1)
+        assert not is_among(terminal.device + 1, [found], found.st_dev)
+        assert not is_among(terminal.device + (1 << 8), [found], found.st_dev)
+        file = os.stat_result((stat.S_IFREG, *tuple(found)[1:]), {"st_rdev": found.st_rdev})
+        assert not is_among(terminal.device, [file], found.st_dev)
+
+
+def test_what_is_no_terminal_gets_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no descriptor stays open."""
+    if os.geteuid() != 0:
+        skip_or_fail(MissingPart("devices need root"))
+    monkeypatch.setattr(terminals, "FOLDER", tmp_path)
+    (tmp_path / "1").touch()
+    os.mknod(tmp_path / "2", stat.S_IFCHR | 0o600, os.stat("/dev/full").st_rdev)
+    written: list[int] = []
+    monkeypatch.setattr(os, "write", lambda opened, _: written.append(opened))
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(4):
+        terminals.write(number, "It ends.")
+    assert written == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_other_streams_are_not_even_looked_at(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system of the user's may never answer."""
+    with open_terminal() as terminal:
+        kernel.start(SHELL, parent=MONITOR, terminal=terminal.device, stream="/mnt/hangs")
+        looked: list[str] = []
+        real = os.stat
+
+        def noted(path: Any, **options: Any) -> os.stat_result:
+            looked.append(str(path))
+            return real(path, **options)
+
+        monkeypatch.setattr(os, "stat", noted)
+        kernel.machine.tell(connection(kernel), "It ends.")
+        assert not [path for path in looked if "/fd/" in path]
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from attestors.wire.ssh.certificate import SignedCertificate
+from attestors.wire.ssh.certificate import FOREVER, SignedCertificate
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.krl import (
     AnyAuthority,
@@ -19,16 +20,24 @@ from attestors.wire.ssh.krl import (
 )
 from attestors.wire.ssh.principals import PlainPrincipal
 from attestors.wire.ssh.signatures import public_key_of
-from node_access import terminals
 from node_access.machine import Left, Machine, NotAsked, Trace
 from node_access.node_files import NodeFiles
 from node_access.principals import LoginRefused, accepted_principals
+from node_access.processes import Processes
 from node_access.records import Records
-from node_access.registry import HANG_UP_SECONDS, IDLE_TICK_SECONDS, TICK_SECONDS, UNKNOWN_SECONDS, Sessions
+from node_access.registry import (
+    HANG_UP_SECONDS,
+    IDLE_TICK_SECONDS,
+    MAXIMUM_SESSIONS,
+    TICK_SECONDS,
+    UNKNOWN_SECONDS,
+    Sessions,
+)
 from node_access.reports import Level, Report
 from node_access.requests import RequestRefused
-from node_access.values import Connection, Login, Session
+from node_access.values import Connection, Login, ProcessIdentity, Session
 from tests.unit.node_access.made import (
+    BOOT,
     BREAK_GLASS,
     COMMAND,
     MONITOR,
@@ -38,8 +47,11 @@ from tests.unit.node_access.made import (
     SHELL,
     UNPRIVILEGED,
     Kernel,
+    Terminal,
     certificate,
     message,
+    open_terminal,
+    session,
 )
 
 SECOND = PATH.replace("@1-", "@2-")
@@ -47,13 +59,15 @@ SECOND = PATH.replace("@1-", "@2-")
 
 @dataclass(slots=True)
 class FakeClock:
-    time: float = float(NOW)
+    elapsed: float = BOOT
+    ahead: float = 0.0
+    """By so much the clock was set since."""
 
     def now(self) -> float:
-        return self.time
+        return NOW + self.elapsed - BOOT + self.ahead
 
     def monotonic(self) -> float:
-        return self.time - NOW
+        return self.elapsed
 
 
 @dataclass(slots=True)
@@ -62,7 +76,6 @@ class World:
     kernel: Kernel
     clock: FakeClock = field(default_factory=FakeClock)
     reports: list[Report] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
     sessions: Sessions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +118,7 @@ class World:
         return connection
 
     def pass_time(self, seconds: float) -> float:
-        self.clock.time += seconds
+        self.clock.elapsed += seconds
         return self.sessions.tick()
 
     def said(self) -> str:
@@ -116,10 +129,14 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World(tmp_path, Kernel(tmp_path / "kernel"))
-    monkeypatch.setattr(terminals, "write", lambda number, text: made.told.append(text))
-    return made
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, Kernel(tmp_path / "kernel"))
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with open_terminal() as made:
+        yield made
 
 
 def test_a_session_from_login_to_end(world: World) -> None:
@@ -193,6 +210,47 @@ def test_a_login_without_the_daemon_that_has_run_out_meanwhile_ends_at_once(worl
     assert "ends: Expired" in world.said()
 
 
+def test_more_sessions_than_there_are_connections(world: World) -> None:
+    """None is registered, but who is there already may ask again."""
+    world.present(certificate())
+    kept = world.sessions._sessions
+    kept.update({one.connection: one for one in map(session, range(2, MAXIMUM_SESSIONS + 1))})
+    assert len(kept) == 512
+    world.sessions.answer(COMMAND, message(certificate(serial=8)))
+    for pid in (MONITOR, UNPRIVILEGED, COMMAND):
+        world.kernel.end(pid)
+    with pytest.raises(LoginRefused, match="too many sessions"):
+        world.present(certificate(), path=SECOND)
+    del kept[session(2).connection]
+    world.sessions.answer(COMMAND, message(certificate()))
+
+
+def test_what_is_remembered_of_a_connection_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = world.log_in(certificate())
+    many = tuple(ProcessIdentity(OUTSIDE + number, 1) for number in range(5000))
+    monkeypatch.setattr(Machine, "members", lambda _, __: many)
+    monkeypatch.setattr(Processes, "runs", lambda _, __: True)
+    for _ in range(2):
+        world.pass_time(10)
+        assert len(world.sessions._notes[connection].seen) == 4096
+
+
+@pytest.mark.parametrize(
+    ("known", "message_shown"),
+    [(True, "its certificate has run out."), (False, "its certificate is not known.")],
+)
+def test_what_is_said_at_the_end(world: World, terminal: Terminal, known: bool, message_shown: str) -> None:
+    world.log_in(certificate())
+    world.kernel.start(SHELL, parent=MONITOR, terminal=terminal.device, stream=terminal.path)
+    if not known:
+        for file in (world.root / "records").iterdir():
+            file.unlink()
+        world.restart()
+        world.pass_time(0)
+    world.pass_time(3600)
+    assert terminal.shown()[-1] == f"This session ends: {message_shown}"
+
+
 def test_nobody_asks_for_a_connection_that_is_logged_in(world: World) -> None:
     world.log_in(certificate())
     world.kernel.start(COMMAND, parent=MONITOR)
@@ -212,24 +270,24 @@ def test_what_is_refused_is_not_registered(world: World) -> None:
     assert world.records() == []
 
 
-def test_a_revoked_certificate(world: World) -> None:
+def test_a_revoked_certificate(world: World, terminal: Terminal) -> None:
     world.kernel.start(SHELL)
     world.log_in(certificate())
-    world.kernel.start(SHELL, parent=MONITOR, terminal=136 << 8)
+    world.kernel.start(SHELL, parent=MONITOR, terminal=terminal.device, stream=terminal.path)
     world.revoke(7)
     world.pass_time(TICK_SECONDS)
     assert "ends: Revoked" in world.said()
     world.pass_time(TICK_SECONDS)
     assert world.kernel.killed()
-    assert world.told == ["This session ends: its certificate is revoked."]
+    assert terminal.shown() == ["This session ends: its certificate is revoked."]
 
 
-def test_warnings(world: World) -> None:
+def test_warnings(world: World, terminal: Terminal) -> None:
     world.log_in(certificate())
-    world.kernel.start(SHELL, parent=MONITOR, terminal=136 << 8)
+    world.kernel.start(SHELL, parent=MONITOR, terminal=terminal.device, stream=terminal.path)
     for seconds in (2999, 1, 100, 379, 1, 1):
         world.pass_time(seconds)
-    assert world.told == [f"This session ends in {left} minutes, unless it is prolonged." for left in (10, 2)]
+    assert terminal.shown() == [f"This session ends in {left} minutes, unless it is prolonged." for left in (10, 2)]
 
 
 def test_a_renewal_prolongs(world: World) -> None:
@@ -242,7 +300,7 @@ def test_a_renewal_prolongs(world: World) -> None:
     assert "prolonged by the certificate with serial 8, until 2027-01-15T10:00:00Z" in world.said()
     world.restart()
     world.pass_time(3600)
-    assert not world.kernel.killed()
+    assert "ends" not in world.said()
     world.revoke(8)
     world.pass_time(TICK_SECONDS)
     world.pass_time(TICK_SECONDS)
@@ -321,7 +379,6 @@ def test_a_connection_before_its_question_is_left_alone(world: World) -> None:
     world.pass_time(0)
     world.pass_time(UNKNOWN_SECONDS - 1)
     world.kernel.disconnect()
-    (world.root / "takes-the-number").mkdir()  # which a file system may use again at once, and control groups never do
     world.kernel.connect()
     world.pass_time(6)
     assert not world.kernel.killed()
@@ -332,6 +389,8 @@ def test_a_missing_list_is_an_alarm(world: World) -> None:
     world.log_in(certificate())
     world.file("revoked_keys").unlink()
     world.pass_time(1)
+    assert "nobody is let in" in world.said()
+    assert "readable again" not in world.said()
     world.pass_time(1)
     [alarm] = [report for report in world.reports if report.level is Level.ALERT]
     assert "nobody is let in: revoked_keys: No such file or directory" in alarm.text
@@ -342,7 +401,8 @@ def test_a_missing_list_is_an_alarm(world: World) -> None:
         world.present(certificate(by=BREAK_GLASS), path=SECOND)
     world.revoke()
     world.pass_time(1)
-    assert "readable again" in world.said()
+    world.pass_time(1)
+    assert world.said().count("the revocation lists are readable again") == 1
 
 
 def test_a_list_revokes_while_the_other_cannot_be_read(world: World) -> None:
@@ -461,12 +521,153 @@ def test_what_outlives_a_client_s_own_end_is_reported(world: World) -> None:
     assert "is over" in world.said()
 
 
-def test_a_login_is_a_record_before_it_is_an_answer(world: World) -> None:
-    """A session without a record would never end."""
+def no_space(_: Records, __: Session) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_somebody_gets_in_while_no_record_can_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is out at the end. Whoever makes space in /run comes that way."""
+    with monkeypatch.context() as full:
+        full.setattr(Records, "save", no_space)
+        world.log_in(certificate())
+        assert "cannot be recorded: No space left on device" in world.said()
+        world.pass_time(3600)
+        assert "ends: Expired" in world.said()
+        world.pass_time(HANG_UP_SECONDS)
+        assert world.kernel.killed()
+    assert [report.level for report in world.reports].count(Level.ALERT) == 1, "once, not at each tick"
+
+
+def test_a_session_is_recorded_as_soon_as_there_is_space(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(Records, "save", no_space)
+        world.log_in(certificate())
+        world.pass_time(10)
+    assert world.records() == []
+    world.pass_time(10)
+    assert len(world.records()) == 1
+    world.restart()
+    world.pass_time(UNKNOWN_SECONDS + 30)
+    world.pass_time(UNKNOWN_SECONDS + 30)
+    assert not world.kernel.killed()
+
+
+def test_a_session_without_a_record_that_is_over_is_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Records, "save", no_space)
+    world.log_in(certificate())
+    world.kernel.disconnect()
+    world.pass_time(TICK_SECONDS)
+    assert "is over" in world.said()
+    world.pass_time(10)
+
+
+def test_shells_are_told_before_the_kill(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Connection] = []
+    monkeypatch.setattr(Machine, "hang_up", lambda _, connection: told.append(connection))
+    connection = world.log_in(certificate())
+    world.pass_time(3600)
+    assert told == [connection]
+    world.pass_time(HANG_UP_SECONDS - 0.1)
+    assert not world.kernel.killed()
+    world.pass_time(0.1)
+    assert world.kernel.killed()
+    assert told == [connection], "once"
+
+
+def test_a_restart_ends_a_session_without_a_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(Records, "save", no_space)
+        world.log_in(certificate())
+    world.restart()
+    world.pass_time(0)
+    world.pass_time(UNKNOWN_SECONDS)
+    assert world.kernel.killed()
+
+
+def test_what_could_not_be_written_takes_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = Records(tmp_path / "records", tmp_path / "fallback")
+
+    def replace(_: Path, __: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(OSError, match="No space"):
+        records.save(session())
+    assert list((tmp_path / "records").iterdir()) == []
+
+
+def test_a_later_unit_of_the_same_name_keeps_its_record(world: World) -> None:
+    """systemd numbers connections anew when the socket starts again. The first one's end is noticed later."""
+    world.log_in(certificate())
+    world.kernel.disconnect()
+    for pid in (MONITOR, COMMAND):
+        world.kernel.end(pid)
+    second = world.log_in(certificate(serial=8))
+    world.pass_time(TICK_SECONDS)
+    assert "(serial 7, CA" in world.said()
+    world.restart()
+    [kept] = Records(world.root / "records", world.root / "fallback").load()[0]
+    assert (kept.connection, kept.certificate.serial) == (second, 8)
+    world.pass_time(3600)
+    assert "ends: Expired" in world.said()
+
+
+def test_a_session_without_end_lasts_an_hour_while_its_holder_sets_the_clock(world: World) -> None:
+    world.log_in(certificate(by=BREAK_GLASS, valid_after=0, valid_before=FOREVER))
+    assert "logged in, until 60 minutes have passed" in world.said()
+    world.clock.ahead = 400 * 86_400
+    world.pass_time(1)
+    world.clock.ahead = -400 * 86_400
+    world.pass_time(3500)
+    world.restart()
+    world.pass_time(98)
+    assert "ends" not in world.said()
+    world.pass_time(1)
+    assert "ends: Expired" in world.said()
+    world.pass_time(HANG_UP_SECONDS)
+    assert world.kernel.killed()
+
+
+def test_an_adopted_session_without_end_has_lasted_since_it_began(world: World) -> None:
+    """Else each restart would give it another hour."""
     world.kernel.log_in()
-    (world.root / "records").rmdir()
-    with pytest.raises(OSError, match="No such file"):
-        world.sessions.answer(COMMAND, message(certificate()))
+    world.clock.elapsed = 3600 - 100
+    fall_back(world, message(certificate(by=BREAK_GLASS, valid_before=FOREVER)))
+    world.pass_time(0)
+    world.pass_time(99)
+    assert "ends" not in world.said()
+    world.pass_time(2)
+    assert "ends: Expired" in world.said()
+
+
+def test_thousands_of_processes_elsewhere_do_not_fill_the_journal(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.log_in(certificate())
+    group = "/system.slice/x.service"
+    for number in range(100):
+        world.kernel.start(OUTSIDE + number, parent=MONITOR, group=group)
+    ended: list[int] = []
+    monkeypatch.setattr(Machine, "end", lambda _, identity: ended.append(identity.pid))
+    world.revoke(7)
+    world.pass_time(TICK_SECONDS)
+    for _ in range(5):
+        world.pass_time(TICK_SECONDS)
+    assert len([report for report in world.reports if "had left" in report.text]) == 16
+    assert world.said().count("more processes have left") == 1
+    assert set(ended) == set(range(OUTSIDE, OUTSIDE + 100)), "all are ended"
+
+
+def test_what_has_left_is_reported_once(world: World) -> None:
+    world.log_in(certificate())
+    world.kernel.start(SHELL, parent=MONITOR)
+    world.pass_time(0)
+    world.kernel.end(SHELL)
+    world.kernel.start(SHELL, group="/system.slice/x.service")
+    world.revoke(7)
+    for _ in range(4):
+        world.pass_time(TICK_SECONDS)
+    assert world.said().count("has left the connection's unit") == 1
 
 
 def test_sessions_end_while_no_record_can_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,10 +677,7 @@ def test_sessions_end_while_no_record_can_be_written(world: World, monkeypatch: 
         world.kernel.end(pid)
     connection = world.present(certificate(serial=2, key_id="grant/bob", valid_before=NOW + 900), path=SECOND)
 
-    def save(_: Records, __: Session) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Records, "save", save)
+    monkeypatch.setattr(Records, "save", no_space)
     world.kernel.end(UNPRIVILEGED)
     assert world.sessions.settle(connection)
     world.pass_time(900)

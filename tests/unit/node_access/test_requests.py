@@ -21,6 +21,12 @@ def test_certificates_for_every_kind_of_key(key: str) -> None:
     assert (request.login_name, request.certificate) == ("alice", signed.certificate)
 
 
+@pytest.mark.parametrize(("size", "why"), [(MAXIMUM_REQUEST_BYTES, "encoding"), (MAXIMUM_REQUEST_BYTES + 1, "five")])
+def test_the_longest_question(size: int, why: str) -> None:
+    with pytest.raises(RequestRefused, match=why):
+        parse_request(b"alice\0\0\0\0".ljust(size, b"!"))
+
+
 def test_what_other_tools_of_the_rfc_sign() -> None:
     """``constellation ssh``: serial number 0 and no key id."""
     assert parse_request(message(certificate(serial=0, key_id=""))).certificate.serial == 0

@@ -12,8 +12,8 @@ from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations, Revocat
 from attestors.wire.ssh.signatures import public_key_of
 from node_access.principals import Revocations
 from node_access.rules import Continue, End, EndReason, Warn, due, prolonged, without_early_warnings
-from node_access.values import Login
-from tests.unit.node_access.made import AUTHORITY, KEY, NOW, certificate, session
+from node_access.values import Login, end_of
+from tests.unit.node_access.made import AUTHORITY, BOOT, KEY, NOW, at, certificate, session
 
 NOTHING = Revocations((RevocationList(version=0, generated=0),))
 
@@ -36,27 +36,57 @@ def revoking(**entries: Any) -> Revocations:
     ],
 )
 def test_what_is_due(left: float, expected: object) -> None:
-    assert due(session(), NOW + 3600 - left, NOTHING) == expected
+    assert due(session(), at(3600 - left), NOTHING) == expected
 
 
 def test_each_warning_is_given_once() -> None:
     warned = replace(session(), warned_at=600)
-    assert due(warned, NOW + 3600 - 600, NOTHING) == Continue()
-    assert due(warned, NOW + 3600 - 120, NOTHING) == Warn(120)
-    assert due(replace(warned, warned_at=120), NOW + 3600 - 1, NOTHING) == Continue()
+    assert due(warned, at(3600 - 600), NOTHING) == Continue()
+    assert due(warned, at(3600 - 120), NOTHING) == Warn(120)
+    assert due(replace(warned, warned_at=120), at(3600 - 1), NOTHING) == Continue()
 
 
 @pytest.mark.parametrize(
-    ("lifetime", "at", "expected"), [(300, 250, Continue()), (300, 120, Warn(120)), (60, 1, Continue())]
+    ("lifetime", "before", "expected"),
+    [
+        (300, 250, Continue()),
+        (300, 120, Warn(120)),
+        (60, 1, Continue()),
+        (600, 600, Continue()),
+        (601, 600, Warn(600)),
+    ],
 )
-def test_a_warning_that_is_behind_at_the_begin_is_not_given(lifetime: int, at: int, expected: object) -> None:
-    short = without_early_warnings(session(valid_before=NOW + lifetime), NOW)
-    assert due(short, NOW + lifetime - at, NOTHING) == expected
+def test_a_warning_that_is_behind_at_the_begin_is_not_given(lifetime: int, before: int, expected: object) -> None:
+    short = without_early_warnings(session(valid_before=NOW + lifetime), at(0))
+    assert due(short, at(lifetime - before), NOTHING) == expected
 
 
-def test_a_certificate_without_end() -> None:
-    assert due(session(valid_before=FOREVER), NOW, NOTHING) == Continue()
-    assert not session(valid_before=FOREVER).has_end
+@pytest.mark.parametrize("clock", [0, -86_400, 400 * 86_400, -NOW])
+def test_a_certificate_without_end_lasts_an_hour_of_elapsed_time(clock: int) -> None:
+    """Wherever the clock is set meanwhile: somebody logs in to set it."""
+    endless = session(valid_before=FOREVER)
+    assert not endless.has_deadline
+    assert due(endless, at(3600 - 601, clock=clock), NOTHING) == Continue()
+    assert due(endless, at(3600 - 600, clock=clock), NOTHING) == Warn(600)
+    assert due(endless, at(3600 - 0.5, clock=clock), NOTHING) == Warn(120)
+    assert due(endless, at(3600, clock=clock), NOTHING) == End(EndReason.EXPIRED)
+
+
+def test_a_clock_that_is_set_back_makes_no_session_longer() -> None:
+    assert due(session(), at(3599, clock=-7200), NOTHING) == Warn(120)
+    assert due(session(), at(3600, clock=-7200), NOTHING) == End(EndReason.EXPIRED)
+    assert due(session(), at(0, clock=3600), NOTHING) == End(EndReason.EXPIRED), "nor one that was behind, and is right"
+
+
+def test_a_certificate_without_end_prolongs_by_an_hour() -> None:
+    """Also a session of another one without an end; and no certificate with an end prolongs that."""
+    renewed = session(2, serial=8, valid_before=FOREVER)
+    for running in (session(1), session(1, valid_before=FOREVER)):
+        [longer] = prolonged([running, renewed], renewed, at(1800))
+        assert due(longer, at(5399), NOTHING) == Warn(120)
+        assert due(longer, at(5400), NOTHING) == End(EndReason.EXPIRED)
+    dated = session(2, serial=8, valid_before=NOW + 7200)
+    assert prolonged([session(1, valid_before=FOREVER), dated], dated, at(0)) == []
 
 
 @pytest.mark.parametrize(
@@ -70,20 +100,21 @@ def test_a_certificate_without_end() -> None:
     ids=["serial", "key id", "key", "authority"],
 )
 def test_every_revocation_ends_a_session(entries: dict[str, Any]) -> None:
-    assert due(session(), NOW, revoking(**entries)) == End(EndReason.REVOKED)
+    assert due(session(), at(0), revoking(**entries)) == End(EndReason.REVOKED)
 
 
 def test_the_revocation_of_the_certificate_that_prolonged_it_ends_a_session() -> None:
     entry = CertificateRevocations(AnyAuthority(), serials=(SerialRange.single(8),))
-    long = replace(session(), prolonged_by=(certificate(serial=8, valid_before=NOW + 7200),))
-    assert due(long, NOW, revoking(certificates=(entry,))) == End(EndReason.REVOKED)
-    assert due(long, NOW + 3600, NOTHING) == Continue()
+    renewed = certificate(serial=8, valid_before=NOW + 7200)
+    long = replace(session(), prolonged_by=(renewed,), ends_at=end_of(renewed.certificate, at(0), began=BOOT))
+    assert due(long, at(0), revoking(certificates=(entry,))) == End(EndReason.REVOKED)
+    assert due(long, at(3600), NOTHING) == Continue()
 
 
 def test_a_later_certificate_prolongs() -> None:
     renewed = session(2, serial=8, valid_before=NOW + 7200)
-    [longer] = prolonged([session(1), renewed], renewed, NOW)
-    assert longer == replace(session(1), prolonged_by=(renewed.signed,))
+    [longer] = prolonged([session(1), renewed], renewed, at(0))
+    assert longer == replace(session(1), prolonged_by=(renewed.signed,), ends_at=renewed.ends_at)
     assert longer.deadline == NOW + 7200
 
 
@@ -111,11 +142,11 @@ def test_a_later_certificate_prolongs() -> None:
     ],
 )
 def test_what_prolongs_nothing(running: Any, renewed: Any) -> None:
-    assert prolonged([running, renewed], renewed, NOW) == []
+    assert prolonged([running, renewed], renewed, at(0)) == []
 
 
 def test_a_prolonged_session_is_warned_again() -> None:
     warned = replace(session(1), warned_at=120)
     renewed = session(2, valid_before=NOW + 7200)
-    [longer] = prolonged([warned], renewed, NOW)
-    assert due(longer, NOW + 7200 - 600, NOTHING) == Warn(600)
+    [longer] = prolonged([warned], renewed, at(0))
+    assert due(longer, at(7200 - 600), NOTHING) == Warn(600)

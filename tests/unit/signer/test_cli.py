@@ -213,6 +213,12 @@ BOTH_OR_NEITHER = "give --enable-insecure-attestor and --insecure-attestor-names
         (("run", "--provider-id-oids", "1.2.3,2.5.29.17"), "--provider-id-oids: 2.5.29.17 is the OID of another"),
         (("run", "--provider-id-oids", ""), "--provider-id-oids: '' is no OID"),
         (("explain", "--provider-id-oids", "x", "--cluster", "c", "csr"), "--provider-id-oids: 'x' is no OID"),
+        (("run", "--ssh-host-keys-oids", "1.2.3,1.2.3"), "--ssh-host-keys-oids: an OID is repeated"),
+        (("explain", "--ssh-host-keys-oids", "x", "--cluster", "c", "csr"), "--ssh-host-keys-oids: 'x' is no OID"),
+        (
+            ("run", "--ssh-host-keys-oids", "1.2.3", "--provider-id-oids", "1.2.4,1.2.3"),
+            "an extension holds one of the",
+        ),
         (("run", "--watch-filter", "no label"), "--watch-filter must be a label value"),
         (("run", "--namespace", "A/../B"), "argument --namespace: 'A/../B' is not a namespace"),
         (("run", "--namespace", ""), "argument --namespace: '' is not a namespace"),

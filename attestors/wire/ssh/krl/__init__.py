@@ -18,6 +18,7 @@ from attestors.wire.ssh.krl.revocation_list import (
     Fingerprint,
     RevocationList,
     parse_fingerprint,
+    revoking_both,
 )
 from attestors.wire.ssh.krl.serials import SerialRange, merged
 from attestors.wire.ssh.krl.writing import encode_revocation_list
@@ -35,4 +36,5 @@ __all__ = [
     "merged",
     "parse_fingerprint",
     "parse_revocation_list",
+    "revoking_both",
 ]

@@ -175,6 +175,20 @@ class RevocationList:
         )
 
 
+def revoking_both(former: RevocationList, later: RevocationList) -> RevocationList:
+    """The later list, and whatever the former one revokes besides.
+
+    Raises:
+        SSHRefused: ``TooLarge``.
+    """
+    return replace(
+        later,
+        certificates=(*former.certificates, *later.certificates),
+        keys=(*former.keys, *later.keys),
+        fingerprints=(*former.fingerprints, *later.fingerprints),
+    )
+
+
 def parse_fingerprint(text: str) -> Fingerprint:
     """Parse ``SHA256:`` and Base64 without padding, as ``ssh-keygen -l`` prints it.
 

@@ -110,14 +110,15 @@ def test_a_bad_revocation_list(revoked: bytes) -> None:
     host=st.builds(Ed25519Key, st.binary(min_size=32, max_size=32)),
     version=st.integers(1, 2**53 - 1),
     share=st.integers(0, 100),
+    spread=st.integers(1, 3600),
     revoked=st.binary(min_size=1, max_size=200),
 )
 def test_every_one_survives(
-    users: list[Ed25519Key], online: int, host: Ed25519Key, version: int, share: int, revoked: bytes
+    users: list[Ed25519Key], online: int, host: Ed25519Key, version: int, share: int, spread: int, revoked: bytes
 ) -> None:
     assume(host not in users)
     made = Trust(tuple(users[:online]), tuple(users[online:]), (host,), version)
-    found = signed(NodeAccessTrust(made, revoked, version * share // 100), CLUSTER)
+    found = signed(NodeAccessTrust(made, revoked, version * share // 100, spread), CLUSTER)
     assert found.statement.kind is Kind.NODE_ACCESS_TRUST
     assert decode(statement.encode(found)) == found
 
@@ -151,6 +152,10 @@ def test_nothing_else_is_read_as_it(position: int, byte: int, cut: bool) -> None
         {"renewBelow": "7"},
         {"renewBelow": 7.0},
         {"renewBelow": None},
+        {"renewSpreadSeconds": 0},
+        {"renewSpreadSeconds": 3601},
+        {"renewSpreadSeconds": True},
+        {"renewSpreadSeconds": "240"},
         {"userAuthorities": []},
         {"userAuthorities": "x"},
         {"userAuthorities": [1]},

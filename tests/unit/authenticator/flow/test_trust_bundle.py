@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from attestors.wire.ssh.krl import (
     RevocationList,
     encode_revocation_list,
     parse_revocation_list,
+    revocation_list,
 )
 from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.statement import ClusterIdentity
@@ -39,7 +41,6 @@ from authenticator.flow.sshd_files import (
 )
 from authenticator.flow.trust_bundle import REFUSED_SECONDS, TrustBundleStep
 from authenticator.model.bundle_state import (
-    RENEWAL_SPREAD_SECONDS,
     BundleState,
     UnreadableBundleState,
     decode_bundle_state,
@@ -48,7 +49,7 @@ from authenticator.model.bundle_state import (
 from authenticator.model.pair import Pair
 from authenticator.model.reported_trust import ReportedTrust
 from authenticator.model.ssh_state import SSHRejection, SSHState, digest_of
-from authenticator.store.store import BUNDLE_FILE, BUNDLE_STATE_FILE, PIN_FILE, SSH_FILE, Damaged
+from authenticator.store.store import BUNDLE_FILE, BUNDLE_STATE_FILE, PIN_FILE, REVOCATIONS_FILE, SSH_FILE, Damaged
 from authenticator.stored_credential import CLUSTER_FILE
 from tests.support.node_access import certificate, text_of, trust
 from tests.support.openssh import private_key, write_private_key
@@ -236,7 +237,6 @@ def test_without_anything_published(node: BundleNode) -> None:
         (bundle(6), {"not_before": NOW + 9000, "not_after": NOW + 99999}, "NotYetValid"),
         (bundle(7), {}, "BadRevocationList"),
         (replace(bundle(6), revocation_list=b"SSHKRL\n\0"), {}, "BadRevocationList"),
-        (bundle(6, version=6), {}, "OlderTrust"),
         (replace(bundle(6), trust=trust(user_authorities=(OTHER_USER,))), {}, "ChangedTrust"),
         (bundle(5, revoked("other")), {"sequence": 5}, "ChangedTrust"),
         (trust_of(OLD), {}, "WrongKind"),
@@ -448,7 +448,171 @@ def test_what_openssh_does_not_read_is_not_put_in_place(
     assert (node.state.sequence, node.state.is_in_place, node.store.ssh_state().trust_version) == (6, True, 8)
 
 
-DUE: Final = 1 + int(node_digest(NODE), 16) % RENEWAL_SPREAD_SECONDS
+# A bundle whose trust is older than this node's
+
+
+def key_ids(node: BundleNode) -> set[str]:
+    """What sshd refuses."""
+    return {key_id for one in node.revocations().certificates for key_id in one.key_ids}
+
+
+def test_revocations_of_a_bundle_that_is_one_trust_behind_an_answer(node: BundleNode) -> None:
+    """The trust came with a certificate first. What was revoked meanwhile counts at once; the trust stays."""
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    node.answered(version=8, user_authorities=(OTHER_USER,))
+    trusted = node.store.ssh_state()
+    assert trusted.trust_version == 8
+    node.given(bundle(6, revoked("one", "two")), sequence=6)
+    assert key_ids(node) == {"one", "two"}
+    assert (node.store.ssh_state(), node.trusts()) == (trusted, key_line(OTHER_USER) + "\n")
+    state = node.state
+    assert (state.sequence, state.newest, state.is_in_place, state.revocations) == (5, 6, True, 2)
+    assert node.reason == "OlderTrust"
+    assert node.told[-1].endswith("its revocations alone, 2 revocations")
+    told, read = list(node.told), node.node.api.bundles_read
+    node.look()
+    assert (node.told, node.node.api.bundles_read) == (told, read)
+    node.step = node.new_process()
+    node.look()
+    assert (node.told, node.state) == (told, state), "once, also after a restart"
+    caught_up = trust(version=8, user_authorities=(OTHER_USER,))
+    node.given(replace(bundle(7, revoked("two")), trust=caught_up), sequence=7)
+    assert key_ids(node) == {"two"}, "the controller has taken an entry off the whole list"
+    assert (node.state.sequence, node.state.newest, node.reason) == (7, 7, "")
+
+
+def test_before_the_first_bundle(node: BundleNode) -> None:
+    """A node that joined while its cluster's bundle was behind."""
+    node.answered()
+    node.given(bundle(6, revoked("two"), version=6), sequence=6)
+    assert key_ids(node) == {"two"}
+    assert (node.state.sequence, node.state.newest, node.state.is_in_place) == (0, 6, True)
+    assert node.trusts() == key_line(trust().user_authorities[0]) + "\n"
+    node.given(bundle(7), sequence=7)
+    assert (node.state.sequence, key_ids(node)) == (7, set())
+
+
+def test_a_bundle_with_older_trust_takes_no_revocation_back(node: BundleNode) -> None:
+    """The controller's state may be from a backup. What it adds counts, one after the other."""
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    for sequence, added in ((6, "two"), (7, "three")):
+        node.given(bundle(sequence, revoked(added), version=6), sequence=sequence)
+    assert key_ids(node) == {"one", "two", "three"}
+    node.given(bundle(8, version=6), sequence=8)
+    assert key_ids(node) == {"one", "two", "three"}
+    assert node.state.newest == 8
+
+
+@pytest.mark.parametrize("sequence", [5, 6, 7])
+def test_no_bundle_from_before_comes_back(node: BundleNode, sequence: int) -> None:
+    """Whoever writes the ConfigMap puts an earlier one there, with the controller's own signatures."""
+    node.answered()
+    given = {5: bundle(5), 6: bundle(6, version=6), 7: bundle(7, revoked("two"), version=6)}
+    for number in (5, 6):
+        node.given(given[number], sequence=number)
+    node.given(bundle(8, revoked("three"), version=6), sequence=8)
+    before = node.state
+    node.given(given[sequence], sequence=sequence)
+    assert node.reason == "Replayed"
+    assert key_ids(node) == {"three"}
+    assert replace(node.state, rejection=before.rejection) == before
+    node.given(bundle(8, revoked("other"), version=6), sequence=8)
+    assert (node.reason, key_ids(node)) == ("ChangedTrust", {"three"})
+
+
+def test_other_faults_of_a_bundle_with_older_trust_leave_its_revocations_out(node: BundleNode) -> None:
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    for how in ({"keys": controller("x")}, {"not_after": NOW + 1}):
+        node.given(bundle(6, revoked("two"), version=6), sequence=6, **how)
+    node.given(bundle(6, revoked("two"), version=6), NEW, sequence=6)
+    node.given(replace(bundle(6, revoked("two")), trust=trust(user_authorities=(OTHER_USER,))), sequence=6)
+    assert node.reason == "ChangedTrust"
+    assert (key_ids(node), node.state.newest) == ({"one"}, 5)
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"nothing that sshd reads", encode_revocation_list(RevocationList(9, 9))]
+)
+def test_the_list_of_a_later_bundle_is_kept(node: BundleNode, content: bytes | None) -> None:
+    """In sshd's folder as in the store: one is restored from the other, or read again."""
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    node.given(bundle(6, revoked("two"), version=6), sequence=6)
+    for file in (node.file(REVOKED_KEYS_FILE), node.store.folder / REVOCATIONS_FILE):
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content)
+        node.step = node.new_process()
+        node.look()
+        node.look()
+        assert key_ids(node) == {"one", "two"}
+        assert hashlib.sha256(node.store.revocations()).hexdigest() == node.state.later_revocations
+    assert node.state.restored == REVOKED_KEYS_FILE
+
+
+def test_a_list_in_the_store_that_somebody_changed_replaces_nothing(node: BundleNode) -> None:
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    node.given(bundle(6, revoked("two"), version=6), sequence=6)
+    node.node.api.failure = Unreachable("no answer")
+    node.store.save_revocations(encode_revocation_list(RevocationList(9, 9)))
+    node.step = node.new_process()
+    node.look()
+    assert key_ids(node) == {"one", "two"}
+    assert "missing or damaged" in node.told[-1]
+
+
+def test_a_crash_between_list_and_state(node: BundleNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    node.given(bundle(6, revoked("two"), version=6), sequence=6)
+
+    def crash(state: BundleState) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.store, "save_bundle_state", crash)
+        with pytest.raises(KeyboardInterrupt):
+            node.given(bundle(7, revoked("three"), version=6), sequence=7)
+    assert node.state.newest == 6
+    node.step = node.new_process()
+    node.look()
+    node.look()
+    assert key_ids(node) == {"one", "two", "three"}
+    assert (node.state.newest, node.state.is_in_place) == (7, True)
+
+
+def test_lists_that_are_too_large_together(node: BundleNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    monkeypatch.setattr(revocation_list, "MAXIMUM_ENTRIES", 1)
+    node.given(bundle(6, revoked("two"), version=6), sequence=6)
+    assert (node.reason, key_ids(node), node.state.newest) == ("TooLarge", {"one"}, 5)
+
+
+def test_the_accepted_bundle_stays_whole_when_an_answer_brings_newer_trust(node: BundleNode) -> None:
+    node.answered()
+    node.given(bundle(5, revoked("one")), sequence=5)
+    node.answered(version=8, user_authorities=(OTHER_USER,))
+    node.given(bundle(5, revoked("one")), sequence=5, not_after=NOW + 999_999)
+    assert (node.state.sequence, node.state.later_sequence, node.state.not_after) == (5, 0, NOW + 999_999)
+    assert node.reason == ""
+
+
+def test_signed_again_it_lives_longer(node: BundleNode) -> None:
+    node.answered()
+    node.given(bundle(6, revoked("two"), version=6), sequence=6)
+    node.given(bundle(6, revoked("two"), version=6), sequence=6, not_after=NOW + 999_999)
+    assert (node.state.not_after, node.state.is_in_place) == (NOW + 999_999, True)
+    assert node.state.restored == ""
+
+
+SPREAD: Final = 240
+DUE: Final = 1 + int(node_digest(NODE), 16) % SPREAD
 
 
 def test_a_bundle_has_the_node_attest_once(node: BundleNode) -> None:
@@ -458,7 +622,7 @@ def test_a_bundle_has_the_node_attest_once(node: BundleNode) -> None:
     due = int(node.node.time) + DUE
     assert (node.state.renew_below, node.state.renew_due) == (8, due)
     assert f"version 8 of the trust; the client certificate is renewed in {DUE} s" in node.told[-1]
-    assert 10 < DUE < RENEWAL_SPREAD_SECONDS
+    assert 10 < DUE < SPREAD
     assert not node.wants_renewal(), "spread over the nodes"
     node.node.time = float(due - 10)
     assert node.step.turn() <= 10, "it wakes in time"
@@ -474,16 +638,31 @@ def test_a_bundle_has_the_node_attest_once(node: BundleNode) -> None:
     node.given(bundle(6, version=8), sequence=6)
     assert (node.state.renew_below, node.state.renew_due) == (0, 0)
     node.given(bundle(7, version=8, renew_below=8), sequence=7)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     assert not node.wants_renewal(), "it has reported that version already"
     node.given(bundle(8, version=9, renew_below=9), sequence=8)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
+    assert node.wants_renewal()
+
+
+def test_the_spread_is_the_bundles(node: BundleNode) -> None:
+    """Only the controller knows how many nodes there are. Another spread alone has nobody attest at another time."""
+    node.answered()
+    node.given(bundle(5, version=8, renew_below=8, spread=1800), sequence=5)
+    seconds = 1 + int(node_digest(NODE), 16) % 1800
+    due = int(node.node.time) + seconds
+    assert (node.state.renew_due, node.state.renew_spread) == (due, 1800)
+    assert seconds > 240
+    node.given(bundle(6, version=8, renew_below=8, spread=10), sequence=6)
+    assert (node.state.renew_due, node.state.renew_spread) == (due, 1800)
+    assert not node.wants_renewal()
+    node.node.pass_by(seconds)
     assert node.wants_renewal()
 
 
 def test_a_rotation_that_waits_no_more(node: BundleNode) -> None:
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     assert node.wants_renewal(), "a node that never reported"
     node.given(bundle(6, version=8), sequence=6)
     assert not node.wants_renewal()
@@ -494,7 +673,7 @@ def test_a_request_that_was_on_its_way_is_no_report(node: BundleNode) -> None:
     node.answered()
     before = node.certificates.trust_version()
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     node.renewed(before)
     assert node.wants_renewal()
 
@@ -502,7 +681,7 @@ def test_a_request_that_was_on_its_way_is_no_report(node: BundleNode) -> None:
 def test_after_a_crash_the_report_of_the_next_certificate_is_not_taken_for_that_of_the_former(node: BundleNode) -> None:
     """The report is stored first, and the certificate of that request is lost."""
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     former = node.pair
     node.renewed(8)
     node.store.save_pair(Purpose.CLIENT, former)
@@ -512,7 +691,7 @@ def test_after_a_crash_the_report_of_the_next_certificate_is_not_taken_for_that_
 def test_what_cannot_be_reported_is_asked_once(node: BundleNode) -> None:
     """Another request would report no more: no loop of requests, each of which costs an entry in the journal."""
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     (node.store.folder / SSH_FILE).write_text("damaged")
     version = node.certificates.trust_version()
     node.renewed(version)
@@ -529,7 +708,7 @@ def test_files_first(node: BundleNode, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(sshd_files, "_require_openssh", refuse)
         node.given(bundle(5, version=8, renew_below=8), sequence=5)
-        node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+        node.node.pass_by(SPREAD)
         assert (node.state.is_in_place, node.state.renew_below) == (False, 0)
         assert not node.wants_renewal()
         node.answered(version=6)
@@ -546,7 +725,7 @@ def test_who_may_have_nodes_attest(node: BundleNode) -> None:
     ):
         node.answered()
         node.given(payload, sequence=5, **how)
-        node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+        node.node.pass_by(SPREAD)
         assert not node.wants_renewal()
 
 
@@ -560,14 +739,14 @@ def test_a_clock_that_was_ahead_does_not_hold_it(node: BundleNode) -> None:
 @pytest.mark.parametrize("name", [BUNDLE_STATE_FILE, CLUSTER_FILE])
 def test_a_damaged_file_costs_no_certificate(node: BundleNode, name: str) -> None:
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     (node.store.folder / name).write_text("damaged")
     assert not node.wants_renewal()
 
 
 def test_a_node_without_ssh_ignores_it(node: BundleNode) -> None:
     node.given(bundle(5, version=8, renew_below=8), sequence=5)
-    node.node.pass_by(RENEWAL_SPREAD_SECONDS)
+    node.node.pass_by(SPREAD)
     without = HostCertificates(node.node.configuration, node.store, node.clock, node.told.append)
     assert not without.wants_renewal(node.pair)
     assert without.trust_version() == 0
@@ -575,9 +754,11 @@ def test_a_node_without_ssh_ignores_it(node: BundleNode) -> None:
 
 def test_another_cluster_begins_anew(node: BundleNode) -> None:
     node.given(bundle(9), sequence=9)
+    node.given(bundle(10, version=6), sequence=10)
     node.store.forget_trust()
     assert not (node.store.folder / BUNDLE_FILE).exists()
     assert not (node.store.folder / BUNDLE_STATE_FILE).exists()
+    assert not (node.store.folder / REVOCATIONS_FILE).exists()
     node.look()
     assert node.state == BundleState(), "nothing before sshd's files are withdrawn"
     assert node.store.ssh_state().is_of_former_cluster
@@ -594,7 +775,7 @@ def test_a_lock_that_another_process_holds(node: BundleNode) -> None:
 
 def test_the_state_survives() -> None:
     for rejection in (None, SSHRejection("Replayed", "old", NOW)):
-        state = BundleState(5, True, "ab", 7, 2, NOW, rejection, "revoked_keys", NOW, 7, NOW)
+        state = BundleState(5, True, "ab", 7, 2, NOW, rejection, "revoked_keys", NOW, 7, NOW, 240, 6, "cd", "ef")
         assert decode_bundle_state(encode_bundle_state(state)) == state
 
 
@@ -610,6 +791,10 @@ def test_the_state_survives() -> None:
         {"renew_below": -1},
         {"renew_below": True},
         {"renew_due": "1"},
+        {"renew_spread": -1},
+        {"later_sequence": -1},
+        {"later_digest": 1},
+        {"later_revocations": None},
         {"more": 1},
         {"rejection": 1},
     ],

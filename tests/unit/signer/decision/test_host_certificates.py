@@ -25,24 +25,30 @@ from signer.decision.host_certificates import (
     NoSigningHostAuthority,
     SigningHostAuthority,
 )
+from signer.model.cluster import ClusterView
 from signer.model.decision import Deferred
 from signer.model.host_keys import (
+    NO_FORMER,
     NOT_ASKED,
     AttestedHostKeys,
+    FormerHostCertificates,
     HostCertificateReason,
     HostCertificatesIssued,
     HostCertificatesRefused,
 )
+from signer.model.record import AttestedNode
 from signer.model.seal import ControllerKeys
 from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import SigningRequest
-from signer.rules.machine import MachineFacts
+from signer.rules.machine import MachineFacts, NoRecord
+from signer.store.records import RecordChanged
 from tests.support.openssh import private_key
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
     PROVIDER_ID,
     blocks,
+    cluster_view,
     ec_key,
     machine_facts,
     manifest,
@@ -71,16 +77,29 @@ class World:
         self.now = 0.0
         self.noted: list[Any] = []
         authentic = SimpleNamespace(keys=lambda: self.keys, with_host_key=lambda key: ())
+        self.cluster: ClusterView | None = cluster_view()
+        self.record: AttestedNode | NoRecord = NoRecord()
+        self.written: list[AttestedNode] = []
+        self.before_write: list[Callable[[], None]] = []
+        """Each is called once, before a write that fails as another client wrote."""
         caches = SimpleNamespace(
-            authentic=authentic, names=SimpleNamespace(conflicting_names=lambda machine, names: frozenset())
+            authentic=authentic,
+            names=SimpleNamespace(conflicting_names=lambda machine, names: frozenset()),
+            clusters=SimpleNamespace(get=lambda *_: self.cluster),
         )
-        records = SimpleNamespace(recorded=lambda cluster, name: None)
+        records = SimpleNamespace(recorded=lambda cluster, name: self.record, write=self._write)
         serving = SimpleNamespace(facts=lambda *_: ServingFacts())
         self.issuer = HostCertificateIssuer(
             CLUSTER,
             HostCertificateParts(lambda key: self.answer),
             *cast("Any", (caches, records, serving, lambda: self.now)),
         )
+
+    async def _write(self, record: AttestedNode, cluster: ClusterView) -> None:
+        if self.before_write:
+            self.before_write.pop(0)()
+            raise RecordChanged(record.name)
+        self.written.append(record)
 
     def plan(self, request: SigningRequest, facts: MachineFacts) -> Any:
         return self.issuer.plan(request, facts, self.noted.append)
@@ -196,3 +215,64 @@ def test_two_requests_with_one_key_are_recorded_one_after_the_other() -> None:
             pass
     with being.hold(("two",)):
         pass
+
+
+async def after_another(world: World) -> tuple[AttestedNode, HostCertificatesIssued]:
+    """A record whose certificates follow those of another authority, and the answer with them."""
+    planned = world.plan(asking(), facts())
+    kept = replace(planned, former=FormerHostCertificates("SHA256:former", planned.not_after))
+    world.record = replace(record(), ssh=kept)
+    issued = await world.issuer.issue(kept, world.record)
+    assert isinstance(issued, HostCertificatesIssued)
+    return world.record, issued
+
+
+async def test_an_answer_that_was_taken_is_recorded(world: World) -> None:
+    kept, issued = await after_another(world)
+    await world.issuer.answered(NODE, issued)
+    assert isinstance(kept.ssh, AttestedHostKeys)
+    assert world.written == [replace(kept, ssh=replace(kept.ssh, former=NO_FORMER))]
+
+
+async def test_the_first_certificates_cost_no_further_write(world: World) -> None:
+    planned = world.plan(asking(), facts())
+    world.record = replace(record(), ssh=planned)
+    issued = await world.issuer.issue(planned, world.record)
+    await world.issuer.answered(NODE, cast("HostCertificatesIssued", issued))
+    assert world.written == []
+
+
+async def test_an_answer_says_nothing_of_a_later_request(world: World) -> None:
+    kept, issued = await after_another(world)
+    assert isinstance(kept.ssh, AttestedHostKeys)
+    later = replace(kept.ssh.host_keys[0], serial_number=kept.ssh.host_keys[0].serial_number + 1)
+    world.record = replace(kept, ssh=replace(kept.ssh, host_keys=(later,)))
+    await world.issuer.answered(NODE, issued)
+    world.record = NoRecord()
+    await world.issuer.answered(NODE, issued)
+    assert world.written == []
+
+
+@pytest.mark.parametrize("cluster", [None, cluster_view(paused=True)], ids=["gone", "paused"])
+async def test_where_the_cluster_may_be_moving_nothing_is_written(world: World, cluster: ClusterView | None) -> None:
+    _, issued = await after_another(world)
+    world.cluster = cluster
+    await world.issuer.answered(NODE, issued)
+    assert world.written == []
+
+
+async def test_a_record_that_others_write_is_read_again_and_not_for_ever(world: World) -> None:
+    kept, issued = await after_another(world)
+    assert isinstance(kept.ssh, AttestedHostKeys)
+    other = replace(kept, ssh=replace(kept.ssh, trust_version=99))
+
+    def changes() -> None:
+        world.record = other
+
+    world.before_write = [changes]
+    await world.issuer.answered(NODE, issued)
+    assert isinstance(other.ssh, AttestedHostKeys)
+    assert world.written == [replace(other, ssh=replace(other.ssh, former=NO_FORMER))]
+    world.before_write = [changes] * 9
+    with pytest.raises(RecordChanged):
+        await world.issuer.answered(NODE, issued)

@@ -13,7 +13,14 @@ import pytest
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
-from signer.model.host_keys import NO_HOST_KEYS, AttestedHostKey, AttestedHostKeys
+from signer.model.host_keys import (
+    NO_FORMER,
+    NO_HOST_KEYS,
+    AttestedHostKey,
+    AttestedHostKeys,
+    FormerHostCertificates,
+    ReportedTrust,
+)
 from signer.model.record import AttestedNode, BuiltinApproval, JournalEntry
 from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import (
@@ -101,12 +108,14 @@ def derived(use: bytes) -> tuple[bytes, str]:
     return key, hmac.new(CURRENT, use + b" identifier\x01", hashlib.sha256).hexdigest()[:16]
 
 
-def test_it_survives_the_api_server() -> None:
-    ours = sealed(replace(a_record(first_attestation=NOW + timedelta(microseconds=5)), ssh=HOST_KEYS))
+@pytest.mark.parametrize("ssh", ["HOST_KEYS", "AFTER_ANOTHER", "REPORTED", "NO_HOST_KEYS"])
+def test_it_survives_the_api_server(ssh: str) -> None:
+    ours = sealed(replace(a_record(first_attestation=NOW + timedelta(microseconds=5)), ssh=globals()[ssh]))
     metadata = {"namespace": CLUSTER.namespace, "name": ours.name, "uid": "moved", "resourceVersion": "9"}
     spec = json.loads(json.dumps({**record_spec(ours), "seal": ours.seal}))
     read = parse_record({"metadata": metadata, "spec": spec})
     assert SEALS.unseal(read) is read
+    assert read.ssh == globals()[ssh]
     assert (read.uid, read.resource_version) == ("moved", "9"), "clusterctl move changes these"
 
 
@@ -123,6 +132,8 @@ HOST_KEYS = AttestedHostKeys(
     authority="SHA256:abc",
     nonce_key="0123456789abcdef",
 )
+AFTER_ANOTHER = replace(HOST_KEYS, former=FormerHostCertificates("SHA256:old", NOW + timedelta(days=3)))
+REPORTED = ReportedTrust(7, NOW)
 
 
 def _other(value: Any) -> Any:
@@ -135,12 +146,14 @@ def _other(value: Any) -> Any:
             return Security.INSECURE
         case ClusterKey():
             return ClusterKey(value.namespace, "other")
+        case FormerHostCertificates():
+            return NO_FORMER
         case _:
             return value + timedelta(seconds=1)
 
 
 def _changed_records() -> dict[str, AttestedNode]:
-    ours = sealed(replace(a_record(), ssh=HOST_KEYS))
+    ours = sealed(replace(a_record(), ssh=AFTER_ANOTHER))
     changes: dict[str, AttestedNode] = {
         "journal": replace(ours, journal=()),
         "journal twice": replace(ours, journal=(*ours.journal, *ours.journal)),
@@ -170,13 +183,18 @@ def _changed_records() -> dict[str, AttestedNode]:
         )
         changes[f"builtin_approvals.{field.name}"] = replace(ours, builtin_approvals=(approval,))
     for field in fields(AttestedHostKeys):
-        held: Any = getattr(HOST_KEYS, field.name)
+        held: Any = getattr(AFTER_ANOTHER, field.name)
         other: Any = held[:-1] if isinstance(held, tuple) else _other(held)
-        changes[f"ssh.{field.name}"] = replace(ours, ssh=replace(HOST_KEYS, **{field.name: other}))
+        changes[f"ssh.{field.name}"] = replace(ours, ssh=replace(AFTER_ANOTHER, **{field.name: other}))
     for field in fields(AttestedHostKey):
         one = replace(HOST_KEYS.host_keys[0], **{field.name: _other(getattr(HOST_KEYS.host_keys[0], field.name))})
-        changes[f"ssh.host_keys.{field.name}"] = replace(ours, ssh=replace(HOST_KEYS, host_keys=(one,)))
+        changes[f"ssh.host_keys.{field.name}"] = replace(ours, ssh=replace(AFTER_ANOTHER, host_keys=(one,)))
     changes["ssh"] = replace(ours, ssh=NO_HOST_KEYS)
+    changes["ssh without certificates"] = replace(ours, ssh=ReportedTrust(HOST_KEYS.trust_version, HOST_KEYS.attested))
+    reported = sealed(replace(a_record(), ssh=REPORTED))
+    for field in fields(ReportedTrust):
+        other = _other(getattr(REPORTED, field.name))
+        changes[f"ssh.reported.{field.name}"] = replace(reported, ssh=replace(REPORTED, **{field.name: other}))
     return changes
 
 
@@ -187,7 +205,11 @@ def test_a_changed_record_is_not_ours(name: str) -> None:
 
 def test_every_field_is_covered() -> None:
     """What is not: the seal itself, and what ``clusterctl move`` rewrites."""
-    covered = {name.split(".")[0] for name in _changed_records()} - {"journal twice", "namespace"}
+    covered = {name.split(".")[0] for name in _changed_records()} - {
+        "journal twice",
+        "namespace",
+        "ssh without certificates",
+    }
     assert covered == {field.name for field in fields(AttestedNode)} - {"seal", "uid", "resource_version"}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attestors.wire.ssh.certificate import parse_certificate_file
+from attestors.wire.ssh.certificate import FOREVER, parse_certificate_file
 from attestors.wire.ssh.options import Extension
 from signer.offline import login
 from signer.offline.login import TemporaryKey
@@ -28,10 +28,12 @@ for word in "$@"; do
     case $word in
     IdentityFile=*)
         key=${word#IdentityFile=}
-        cp -p "$key" "$NOTES/key"
-        stat -c %a "$(dirname "$key")" > "$NOTES/mode"
+        cp -pL "$key" "$NOTES/key"
         ;;
-    CertificateFile=*) cp -p "${word#CertificateFile=}" "$NOTES/certificate" ;;
+    CertificateFile=*)
+        cp -p "${word#CertificateFile=}" "$NOTES/certificate"
+        stat -c %a "$(dirname "${word#CertificateFile=}")" > "$NOTES/mode"
+        ;;
     esac
 done
 """
@@ -91,6 +93,40 @@ def test_a_validity_that_is_asked_for(run: Run, ssh: Path, folder: Path) -> None
     assert run(*COMMAND, "--validity", "1m", "--exec", "worker-1") == 0
     certificate = parse_certificate_file((folder / "certificate").read_bytes()).certificate
     assert certificate.valid_before - certificate.valid_after == 120
+
+
+def test_a_login_to_a_node_with_any_clock(run: Run, ssh: Path, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ssh.write_text(NOTES)
+    assert run(*COMMAND, "--principal", "root@worker-1", "--any-clock", "--exec", "worker-1") == 0
+    certificate = parse_certificate_file((folder / "certificate").read_bytes()).certificate
+    assert (certificate.valid_after, certificate.valid_before) == (0, FOREVER)
+    assert list(map(str, certificate.principals)) == ["root@worker-1"]
+    said = capfd.readouterr().err
+    assert "for root@worker-1, WITHOUT END, whatever a node's clock says" in said
+    assert f"krl revoke {certificate.serial}" in said
+    assert keys_left(folder) == []
+
+
+def test_where_there_are_no_files_in_memory(run: Run, ssh: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    ssh.write_text(NOTES)
+    assert run(*COMMAND, "--exec", "worker-1") == 0
+    assert stat.S_IMODE((folder / "key").stat().st_mode) == 0o600
+    assert (folder / "key").read_text().startswith("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    assert keys_left(folder) == []
+
+
+@pytest.mark.slow
+def test_no_key_is_left_where_the_program_is_killed(ssh: Path, folder: Path) -> None:
+    """With a certificate that never ends, it would open nodes for ever."""
+    ssh.write_text(f'{NOTES}\necho > "$NOTES/started"\nexec sleep 60\n')
+    command = [sys.executable, "-c", PROGRAM, *COMMAND, "--principal", "root", "--any-clock", "--exec", "worker-1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as running:
+        wait_until((folder / "started").exists, "ssh runs")
+        os.killpg(running.pid, signal.SIGKILL)
+    assert (folder / "key").stat().st_size > 0, "ssh has read it"
+    [left] = (folder / "keys").iterdir()
+    assert [file.name for file in left.iterdir()] == ["key-cert.pub"]
 
 
 def test_without_ssh(

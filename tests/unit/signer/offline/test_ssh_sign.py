@@ -22,6 +22,7 @@ from tests.unit.signer.authority.ssh.test_secret import PRIVATE, manifest
 from tests.unit.signer.offline.conftest import Run
 
 MASTER = ("--master-secret", "master.json")
+ANY_CLOCK = ("--any-clock", "--principal", "root")
 RFC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFxsJp7Y9CCvP07yi4B52SLo4Qif/9TgzCeD23p96CdW"
 RELEASED = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEoSrpjl/FhAXaVwGjHxYPzMNKLwNwp2E0bVUxU5dUB6"
 WEAK = f"ssh-rsa {to_base64(strings((b'ssh-rsa',)) + mpint(65537) + mpint(2**2047 + 1))}"
@@ -144,6 +145,12 @@ def test_a_user_without_a_name(run: Run, capsys: pytest.CaptureFixture[str], mon
         ((*MASTER, "--validity", "0s", "ed25519.pub"), "LifetimeInvalid"),
         ((*MASTER, "--validity", "60", "ed25519.pub"), "a duration is a number and a unit"),
         ((*MASTER, "--validity", "", "ed25519.pub"), "a duration is a number and a unit"),
+        ((*MASTER, "--any-clock", "--principal", "root", "ed25519.pub"), "--any-clock belongs to --exec"),
+        ((*MASTER, "--any-clock", "ca"), "--any-clock belongs to --exec"),
+        (("--authority", "authority.yaml", *ANY_CLOCK, "--exec", "worker-1"), "--any-clock belongs to --master-secret"),
+        ((*MASTER, *ANY_CLOCK, "--validity", "1h", "--exec", "worker-1"), "--any-clock takes no --validity"),
+        ((*MASTER, *ANY_CLOCK, "--principal", "admin", "--exec", "worker-1"), "exactly one --principal"),
+        ((*MASTER, "--any-clock", "--exec", "worker-1"), "exactly one --principal"),
         ((*MASTER, "--permit", "agent-forwarding", "ed25519.pub"), "name pty, port-forwarding"),
         ((*MASTER, "--source-address", "192.0.2.1/24", "ed25519.pub"), "OptionInvalid"),
         ((*MASTER, "--force-command", "ls\nrm", "ed25519.pub"), "OptionInvalid"),

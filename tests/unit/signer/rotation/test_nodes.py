@@ -119,6 +119,7 @@ def test_machines_without_a_record() -> None:
     ]
     found = nodes_of(machines, [(MACHINE, record(MACHINE))])
     assert found.unattested == ("a", "b")
+    assert found.leaving_unattested == ("deleting",)
     assert found.joining == {}
 
 
@@ -136,7 +137,7 @@ def test_machines_that_have_not_joined() -> None:
 def test_machines_that_are_being_deleted_do_not_hold_a_rotation() -> None:
     deleting = replace(MACHINE, deleting=True)
     found = nodes_of([deleting], [(deleting, record(deleting))])
-    assert (found.attested, found.unattested) == ((), ())
+    assert (found.attested, found.unattested, found.leaving_unattested) == ((), (), ())
 
 
 def test_nodes_are_sorted() -> None:

@@ -16,7 +16,15 @@ from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.ssh.sshsig import Namespace, sign_message
 from attestors.wire.ssh_host_keys import ClaimedHostKey, HostKeysClaim, claim_with, encode
 from signer.model.cluster import ClusterKey, MachineAddress
-from signer.model.host_keys import HostCertificateReason
+from signer.model.host_keys import (
+    NO_FORMER,
+    NO_HOST_KEYS,
+    AttestedHostKeys,
+    FormerHostCertificates,
+    HostCertificateReason,
+    NoFormerHostCertificates,
+    ReportedTrust,
+)
 from signer.model.record import AttestedNode
 from signer.model.service_networks import ReportedServices
 from signer.model.serving_facts import ServingFacts
@@ -28,11 +36,13 @@ from signer.rules.host_certificates import (
     HostKeysNotCertified,
     HostNameFacts,
     ProvenHostKeys,
+    former_certificates,
     host_certificate_end,
     host_names,
     host_principals,
     planned_host_keys,
     proven_host_keys,
+    reported_trust_version,
     require_certifiable,
 )
 from signer.rules.machine import MachineFacts
@@ -230,3 +240,50 @@ def test_a_clock_that_is_off_by_five_minutes(skew: timedelta) -> None:
     assert (planned.not_before, planned.not_after) == (now - timedelta(seconds=60), now + timedelta(days=30))
     assert (planned.trust_version, planned.authority, planned.nonce_key) == (3, "SHA256:ca", "0123")
     assert [(one.public_key, one.serial_number) for one in planned.host_keys] == [(LINE, 4711)]
+
+
+@pytest.mark.parametrize(
+    ("value", "version"),
+    [
+        (encode(HostKeysClaim(9, (claim_with(KEY, SPKI),))), 9),
+        (encode(HostKeysClaim(9, (claim_with(KEY, SPKI),)))[:5] + b"\x00" * 300, 0),
+        (bytes.fromhex("3005020109") + bytes.fromhex("3000"), 9),
+        (bytes.fromhex("300502020009") + b"\x30\x00", 0),
+        (bytes.fromhex("3003020181"), 0),
+        (b"no DER", 0),
+        (b"", 0),
+    ],
+    ids=["good", "longer than it says", "no key", "not in its only form", "negative", "no DER", "empty"],
+)
+def test_the_trust_that_a_refused_request_reports(value: bytes, version: int) -> None:
+    assert reported_trust_version(value) == version
+
+
+def former(ssh: AttestedHostKeys | ReportedTrust, authority: str, **changes: Any) -> FormerHostCertificates | None:
+    """What a node with that record may present until it can read a certificate by the authority."""
+    found = former_certificates(facts(record=replace(record(), ssh=ssh), **changes), authority)
+    return None if isinstance(found, NoFormerHostCertificates) else found
+
+
+def test_the_certificates_of_another_authority_may_be_in_place_until_it_is_known_that_they_are_not() -> None:
+    first = planned_host_keys(PROVEN, (4711,), facts(), FREE, (), AUTHORITY, SETTINGS)
+    assert first.former == NO_FORMER, "it has none yet"
+    assert former(first, AUTHORITY.fingerprint) is None
+    assert former(first, "SHA256:new") == FormerHostCertificates(AUTHORITY.fingerprint, first.not_after)
+    shorter = replace(
+        first,
+        authority="SHA256:new",
+        not_after=first.not_after - timedelta(days=9),
+        former=FormerHostCertificates(AUTHORITY.fingerprint, first.not_after),
+    )
+    assert former(shorter, "SHA256:new") == shorter.former, "no later entry alone shows that the node got it"
+    assert former(shorter, AUTHORITY.fingerprint) == FormerHostCertificates("SHA256:new", first.not_after)
+    assert former(replace(shorter, former=NO_FORMER), "SHA256:new") is None
+
+
+def test_who_has_no_former_certificates() -> None:
+    first = planned_host_keys(PROVEN, (4711,), facts(), FREE, (), AUTHORITY, SETTINGS)
+    another = replace(attested_identity(), identity="another")
+    assert former(first, "SHA256:new", identity=another) is None, "another machine under the name"
+    assert former(ReportedTrust(3, first.attested), "SHA256:new") is None
+    assert former_certificates(facts(record=replace(record(), ssh=NO_HOST_KEYS)), "SHA256:new") == NO_FORMER

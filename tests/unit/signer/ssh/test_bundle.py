@@ -10,6 +10,8 @@ from random import Random
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attestors.wire import statement
 from attestors.wire.ssh.certificate import NONCE_BYTES, Certificate, CertificateKind
@@ -31,14 +33,23 @@ from signer.authority import CertificateAuthority
 from signer.controller.ssh_bundle import SSHBundleService
 from signer.controller.telemetry.metrics_collector import SSH_TRUST
 from signer.kube.errors import AlreadyExists, ApiError, Cause, Conflict, Forbidden, NotFound, Unreachable
+from signer.kube.resources import MACHINES_V1BETA2
 from signer.model.seal import ControllerKeys
-from signer.ssh.bundle.content import LIFETIME, BundleFacts, TooManyRevocations, render, revocation_list
+from signer.ssh.bundle.content import (
+    LIFETIME,
+    BundleFacts,
+    TooManyRevocations,
+    render,
+    renew_spread_seconds,
+    revocation_list,
+)
 from signer.ssh.bundle.publishing import PATH, SIGNED_AGAIN
 from signer.ssh.bundle.reconciler import BundleReconciler, SignersUnavailable
+from signer.ssh.reports import Reports
 from signer.ssh.revocations import PolicyRevocations, Revocation
 from tests.support.openssh import public_keys
 from tests.support.statements import authority
-from tests.unit.signer.ssh.world import CLUSTER, KEY, KEYS, START, Fleet, Process, World, new_line, order, run
+from tests.unit.signer.ssh.world import CLUSTER, KEY, KEYS, START, Fleet, Process, World, new_line, node, order, run
 
 CA: Final = authority("cluster", start=int(START.timestamp()) - 86400 * 9)
 NEXT_CA: Final = authority("next", start=int(START.timestamp()) - 86400 * 9)
@@ -193,6 +204,45 @@ def test_it_tells_nodes_to_attest_while_a_rotation_waits_for_that() -> None:
         await published.look()
         prepared = published.accepted(last=told.sequence)
         assert (prepared.renew_below, prepared.trust.version) == (0, told.trust.version), "it waits for a person"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "seconds"),
+    [(0, 10), (3, 10), (20, 10), (21, 20), (1000, 640), (1280, 640), (5000, 2560), (7200, 3600), (10**6, 3600)],
+)
+def test_the_fleet_has_its_time(nodes: int, seconds: int) -> None:
+    """Three nodes do not wait for minutes, and 5,000 do not come at once: at most two a second, up to 7,200 nodes."""
+    assert renew_spread_seconds(7, nodes) == seconds
+    assert seconds == 3600 or nodes / seconds <= 2
+
+
+@given(nodes=st.integers(0, 20_000), more=st.integers(0, 20_000))
+def test_a_larger_fleet_never_has_less(nodes: int, more: int) -> None:
+    assert 10 <= renew_spread_seconds(1, nodes) <= renew_spread_seconds(1, nodes + more) <= 3600
+
+
+def test_a_fleet_that_changes_makes_another_bundle_seldom() -> None:
+    assert len({renew_spread_seconds(1, nodes) for nodes in range(10_000)}) == 10
+    assert {renew_spread_seconds(0, nodes) for nodes in range(10_000)} == {10}, "nobody attests"
+
+
+def test_the_bundle_counts_the_machines() -> None:
+    async def scenario() -> None:
+        published = await Published.started({})
+        process, world = published.process, published.world
+        for number in range(21):
+            path = MACHINES_V1BETA2.object(f"machine-{number}", KEY.namespace)
+            world.api.put(path, {"spec": {"clusterName": KEY.name}})
+        await process.until_it_waits()
+        await published.look()
+        assert published.accepted().renew_spread_seconds == 10, "nobody attests"
+        world.reports = Reports((node("a", 1),))
+        order(world, "start-ssh-ca-rotation")
+        await process.until_it_waits()
+        await published.look()
+        assert published.accepted().renew_spread_seconds == 20
 
     run(scenario())
 
@@ -404,7 +454,7 @@ def test_what_others_write_is_replaced(written: str) -> None:
             other.world.set_keys(ControllerKeys(b"x" * 32))
             await other.process.read_key()
             facts = BundleFacts(
-                published.workload.signed.statement.cluster, published.process.available().trust, 0, (), (NEXT_CA,)
+                published.workload.signed.statement.cluster, published.process.available().trust, 0, 10, (), (NEXT_CA,)
             )
             keys = other.process.caches.authentic.statement_keys()
             foreign = render(facts, facts.payload(2**50), 2**50, keys, int(START.timestamp()))

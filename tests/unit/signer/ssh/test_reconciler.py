@@ -24,12 +24,13 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.seal import ControllerKeys
 from signer.model.ssh_access import MasterSecretReference
-from signer.ssh.available import NotAvailable, Reason
+from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason
 from signer.ssh.master_secret import derived_keys
+from signer.ssh.reconciler import CHANGED_SECONDS, MOST_CONFLICTS
 from signer.ssh.secrets import CREATED_ANNOTATION, TRUST_VERSION_ANNOTATION
 from signer.store.caches import Caches
 from tests.unit.signer.rotation.memory_api import Call, Interfere, Moment
-from tests.unit.signer.ssh.world import ANYWHERE, CLUSTER, HOST, KEY, POLICY, USER, Process, World, new_line, run
+from tests.unit.signer.ssh.world import ANYWHERE, CLUSTER, HOST, KEY, POLICY, USER, Process, World, new_line, order, run
 
 
 async def available(world: World, interfere: Interfere | None = None) -> Process:
@@ -269,6 +270,74 @@ async def until(done: Any) -> None:
 async def cancelled(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+class Editing(Interfere):
+    """Another client edits the user authority's Secret before the next ``times`` writes of it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.times = 0
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if moment is Moment.BEFORE and call == Call("PUT", USER) and self.times:
+            self.times -= 1
+            self.world.api.edit(USER, {"metadata": {"annotations": {"example.com/edit": str(self.times)}}})
+
+
+async def revoking(world: World, times: int) -> tuple[Process, AvailableAuthorities, SSHAuthoritiesService]:
+    """A revocation is ordered, whose first writes meet a conflict; a pass for each of them is over."""
+    editing = Editing(world)
+    process = await available(world, editing)
+    before = process.available()
+    editing.times = 10**6
+    order(world, "revoke-ssh-user-ca")
+    for _ in range(times):
+        assert await process.reconciler._try_pass() == CHANGED_SECONDS
+    assert editing.times == 10**6 - times
+    editing.times = 0
+    return process, before, SSHAuthoritiesService(process.reconciler)
+
+
+def test_a_client_that_edits_the_secret_all_the_time_keeps_no_leaked_authority() -> None:
+    async def scenario() -> None:
+        world = World(ssh={})
+        process, before, service = await revoking(world, MOST_CONFLICTS)
+        withheld = process.of()
+        assert isinstance(withheld, NotAvailable)
+        assert withheld.reason is Reason.NOT_KNOWN
+        assert "another client changes the two Secrets all the time" in process.shown()
+        assert [one.value for one in service.gauges() if one.family is SSH_AUTHORITIES] == [0.0]
+        assert process.reconciler.status == {}
+        assert process.changes == 1
+        assert await process.reconciler._try_pass() == 0.0
+        assert isinstance(process.of(), NotAvailable), "not before a pass has read what it wrote"
+        while await process.reconciler._try_pass() == 0.0:
+            pass
+        assert process.available().user.public_key != before.user.public_key
+
+    run(scenario())
+
+
+def test_fewer_conflicts_take_nothing_away() -> None:
+    """Two controllers, and clients that label a Secret, meet now and then: the writes in between begin a new count."""
+
+    async def scenario() -> None:
+        world = World(ssh={})
+        process, before, _ = await revoking(world, MOST_CONFLICTS - 1)
+        assert process.available() is before
+        while await process.reconciler._try_pass() == 0.0:
+            pass
+        again = process.available()
+        process.client.interfere = editing = Editing(world)
+        editing.times = MOST_CONFLICTS - 1
+        world.wait(0.01)
+        order(world, "revoke-ssh-user-ca")
+        for _ in range(MOST_CONFLICTS - 1):
+            await process.reconciler._try_pass()
+        assert process.available() is again
+
+    run(scenario())
 
 
 def test_it_stops_before_anything_that_may_fail() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -437,6 +438,108 @@ def test_a_leaked_user_authority() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("leaving", [Reports((), (), (node("b", 1),)), Reports((), (), (), ("b",))], ids=repr)
+def test_after_a_leak_a_node_counts_until_it_is_gone(leaving: Reports) -> None:
+    """While its Machine is being deleted, it runs, and the leaked authority opens it."""
+
+    async def scenario() -> None:
+        world, process, fleet = await started("a")
+        order(world, "revoke-ssh-user-ca")
+        await process.until_it_waits()
+        for _ in range(3):
+            fleet.attest()
+            world.reports = replace(leaving, nodes=tuple(fleet.reports.values()))
+            world.wait(1)
+            await process.until_it_waits()
+        shown: Any = process.reconciler.status["rotation"]["user"]
+        assert (shown["step"], shown["lagging"]) == ("NodesForget", ["b"])
+        assert shown["waitsFor"] == "these nodes run until their Machines, which are being deleted, are gone: b"
+        assert process.reconciler.lagging == ("b",)
+        assert any("until their Machines" in one.message for one in process.reconciler.conditions)
+        fleet.asleep.add("a")
+        fleet.reports["a"] = node("a", 1)
+        world.reports = replace(leaving, nodes=tuple(fleet.reports.values()))
+        await process.until_it_waits()
+        shown = process.reconciler.status["rotation"]["user"]
+        assert shown["lagging"] == ["a", "b"]
+        assert "have not attested with trust version" in shown["waitsFor"]
+        assert "until their Machines" in shown["waitsFor"]
+        fleet.asleep.clear()
+        await attested(process, fleet)
+        assert process.reconciler.status["rotation"]["user"]["phase"] == "Completed", "b is gone"
+
+    run(scenario())
+
+
+def test_a_node_that_leaves_may_report_the_last_of_it() -> None:
+    async def scenario() -> None:
+        world, process, fleet = await started("a")
+        order(world, "revoke-ssh-user-ca")
+        await process.until_it_waits()
+        await attested(process, fleet)
+        assert process.reconciler.status["rotation"]["user"]["phase"] == "Completed"
+        order(world, "revoke-ssh-user-ca")
+        await process.until_it_waits()
+        fleet.attest()
+        fleet.attest()
+        world.reports = Reports((), (), tuple(fleet.reports.values()))
+        await process.until_it_waits()
+        assert process.reconciler.status["rotation"]["user"]["phase"] == "Completed"
+
+    run(scenario())
+
+
+def test_without_a_leak_nodes_that_leave_hold_nothing() -> None:
+    async def scenario() -> None:
+        world, process, fleet = await completing("a")
+        await attested(process, fleet)
+        world.wait(1)
+        await process.until_it_waits()
+        assert phases(process)[1] == "NodesForget"
+        fleet.attest()
+        fleet.attest()
+        world.reports = Reports(tuple(fleet.reports.values()), (), (node("b", 1),), ("c",))
+        await process.until_it_waits()
+        assert process.reconciler.status["rotation"]["user"]["phase"] == "Completed"
+
+    run(scenario())
+
+
+def test_a_leaving_node_with_a_higher_version_gets_a_higher_one() -> None:
+    """It refuses a lower one: its state is from before a restored backup."""
+
+    async def scenario() -> None:
+        world, process, fleet = await started("a")
+        version = process.available().trust.version
+        world.wait(1)
+        world.reports = Reports(tuple(fleet.reports.values()), (), (node("b", version + 60),))
+        await process.until_it_waits()
+        assert process.available().trust.version > version + 60
+
+    run(scenario())
+
+
+def test_a_certificate_that_was_only_journaled_renews_nothing() -> None:
+    """The node may present the former one until the record says that it could read the new one."""
+
+    async def scenario() -> None:
+        world, process, fleet = await completing("a")
+        old = lines(process)[1][1]
+        fleet.attest()
+        report = fleet.reports["a"]
+        assert report.host_authority == process.available().host.public_key.fingerprint
+        world.reports = Reports((replace(report, former_certificate_end=world.now + timedelta(hours=1)),))
+        await process.until_it_waits()
+        assert old in lines(process)[1]
+        shown: Any = process.reconciler.status["rotation"]["host"]
+        assert (shown["step"], shown["lagging"]) == ("NodesRenew", ["a"])
+        world.wait(2 / 24)
+        await process.until_it_waits()
+        assert old not in lines(process)[1], "the former certificate has ended"
+
+    run(scenario())
+
+
 def test_a_leaked_host_authority() -> None:
     async def scenario() -> None:
         world = World(ssh=SSH)
@@ -758,6 +861,29 @@ def test_a_break_glass_key_that_is_an_authority_of_a_rotation(position: int) -> 
             world.choose({"breakGlass": {"publicKeys": [{"key": trusted[position]}]}})
             assert (await process.until_it_waits()).startswith("BreakGlassKeyIsAuthority: ")
             assert isinstance(process.of(), NotAvailable)
+
+    run(scenario())
+
+
+def test_orders_without_end_delay_no_revocation() -> None:
+    """A client writes the next order as soon as the last one is taken off the policy."""
+
+    class Another(Interfere):
+        async def __call__(self, call: Call, moment: Moment) -> None:
+            if call.method == "PATCH" and moment is Moment.AFTER:
+                order(world, "rollback-ssh-ca-rotation")
+
+    world = World(ssh=SSH)
+
+    async def scenario() -> None:
+        process = await Process.started(world, Another())
+        await process.until_it_waits()
+        leaked = process.available().user.public_key
+        order(world, "revoke-ssh-user-ca")
+        for _ in range(6):
+            await process.pass_once()
+        assert ordered(world) == "rollback-ssh-ca-rotation"
+        assert leaked not in process.available().trust.user_authorities
 
     run(scenario())
 

@@ -26,6 +26,7 @@ from attestors.wire.ssh.krl import (
     merged,
     parse_fingerprint,
     parse_revocation_list,
+    revoking_both,
 )
 from attestors.wire.ssh.principals import PlainPrincipal
 from tests.support.openssh import public_keys
@@ -237,6 +238,25 @@ def test_the_next_version_takes_nothing_away() -> None:
     assert is_revoked(second)
     with pytest.raises(SSHRefused, match="Malformed"):
         replace(first, version=2**64 - 1).with_entries(generated=5)
+
+
+_LISTS = revocation_lists(authorities=[AUTHORITY, OTHER], ids=["a", "b", "grant/c"], subjects=list(KEYS.values()))
+
+
+@given(_LISTS, _LISTS)
+def test_two_lists_revoke_what_either_does(former: RevocationList, later: RevocationList) -> None:
+    both = revoking_both(former, later)
+    assert (both.version, both.generated) == (later.version, later.generated)
+    assert revoking_both(later, both) == both
+    assert revoking_both(both, replace(EMPTY, comment="")) == replace(
+        both, version=3, generated=1_700_000_000, comment=""
+    )
+    for one in (former, later):
+        assert set(one.keys) <= set(both.keys)
+        assert set(one.fingerprints) <= set(both.fingerprints)
+        for authority, serial, key_id in itertools.product((AUTHORITY, OTHER), range(30), ("a", "b", "grant/c")):
+            certificate = replace(CERTIFICATE, authority=authority, serial=serial, key_id=key_id)
+            assert is_revoked(both, certificate) or not is_revoked(one, certificate)
 
 
 @pytest.mark.parametrize("key_id", ["", "a\0", "x" * 1025, "\ud800"])

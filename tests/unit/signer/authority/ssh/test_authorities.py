@@ -26,6 +26,7 @@ from signer.authority.ssh.errors import SSHAuthorityReason, SSHAuthorityRefused
 from signer.authority.ssh.key_id import KeyID
 from signer.authority.ssh.private_key import AuthorityAlgorithm, new_private_key, read_private_key
 from signer.authority.ssh.requests import (
+    AnyClock,
     HostCertificateRequest,
     Nonce,
     Serial,
@@ -53,6 +54,16 @@ def test_a_users_certificate() -> None:
     )
     assert (certificate.valid_after, certificate.valid_before) == (NOW - 60, NOW + 3600)
     assert certificate.authority == USERS.public_key
+
+
+def test_a_users_certificate_for_any_clock() -> None:
+    """It never ends, so it is for one login."""
+    certificate = USERS.sign(replace(FOR_USER, lifetime=AnyClock(), principals=(PlainPrincipal("root"),))).certificate
+    assert (certificate.valid_after, certificate.valid_before) == (0, FOREVER)
+    several = (PlainPrincipal("root"), PlainPrincipal("alice"))
+    assert refusal(lambda: replace(FOR_USER, lifetime=AnyClock(), principals=several)) is (
+        SSHAuthorityReason.LIFETIME_INVALID
+    )
 
 
 def test_a_hosts_certificate() -> None:
