@@ -59,8 +59,8 @@ late: $(STAMP) ## The integration tests with embedded APIs that delay events by 
 rotation: $(STAMP) provision ## Whole rotations of CAs on real API servers under load; minutes, on a quiet machine
 	NODE_ATTESTATION_ROTATION=1 $(PYTEST) tests/e2e/rotation
 
-access: $(STAMP) provision ## Bastions with a fault in every call of every provider; minutes
-	NODE_ATTESTATION_ACCESS=1 $(PYTEST) tests/integration/bastions tests/e2e/test_bastion_pods.py
+access: $(STAMP) provision ## Grants killed at each write, bastions with a fault in every call; minutes
+	NODE_ATTESTATION_ACCESS=1 $(PYTEST) tests/integration/access tests/integration/bastions tests/integration/test_access_client.py tests/e2e/test_bastion_pods.py
 
 rotation-load: $(STAMP) provision ## A whole rotation of all authorities under the load of NODES (default 50); 20 minutes, on a quiet machine
 	NODE_ATTESTATION_ROTATION_NODES=$(or $(NODES),50) $(PYTEST) -s -o faulthandler_timeout=0 tests/e2e/rotation/test_rotation_under_load.py

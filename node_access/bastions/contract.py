@@ -52,6 +52,8 @@ _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 _OWNER: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _PRINCIPAL: Final = re.compile(rf"{LOGIN}@[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}", re.ASCII)
 _PORTS: Final = range(1, 65536)
+_SERVICES_OF_CLOUDS: Final = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "168.63.129.16", "100.100.100.200")))
+"""Metadata services of AWS (IPv6), Azure and Alibaba Cloud, at addresses that are not link-local."""
 _HOST_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 
 
@@ -108,10 +110,9 @@ class Target:
         _require(not any(map(_is_mapped, self.addresses)), "targets: IPv4 addresses are written as such")
         # A bastion that reaches itself, or the metadata service of its cloud, could be asked for the key of its cloud.
         _require(
-            not any(
-                one.is_loopback or one.is_link_local or one.is_unspecified or one.is_multicast for one in self.addresses
-            ),
-            "targets: addresses of nodes, and neither loopback, link-local, unspecified nor multicast addresses",
+            not any(map(_is_no_node, self.addresses)),
+            "targets: addresses of nodes: no loopback, link-local, unspecified or multicast address, and no metadata "
+            "service of a cloud",
         )
         _require(self.port in _PORTS, "targets: a port from 1 to 65535")
 
@@ -411,7 +412,9 @@ def _is_mapped(address: IPAddress) -> bool:
 
 
 def _is_no_node(address: IPAddress) -> bool:
-    return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
+    if address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast:
+        return True
+    return address in _SERVICES_OF_CLOUDS
 
 
 def _require(holds: bool, message: str) -> None:

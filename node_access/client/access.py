@@ -90,11 +90,10 @@ class Client:
         """The nodes of the live grants of this machine in that management cluster."""
         found = []
         for folder, record in self.folders.all():
-            if self.is_here(record) and not folder.why_ended and folder.config.exists():
-                hosts = (line.split()[1] for line in folder.config.read_text().splitlines() if line.startswith("Host "))
+            if self.is_here(record) and not folder.why_ended:
                 found += [
                     Destination(HostName(host.removesuffix(f".{record.cluster}")), record.cluster)
-                    for host in hosts
+                    for host in folder.hosts
                     if host.endswith(f".{record.cluster}")
                 ]
         return found

@@ -151,9 +151,9 @@ def _config(client: Client) -> Iterator[Finding]:
         return
     yield Passed("it includes the grants first")
     for folder, record in client.folders.all():
-        if folder.why_ended or not folder.config.exists():
+        if folder.why_ended or not folder.hosts:
             continue
-        host = next(line.split()[1] for line in folder.config.read_text().splitlines() if line.startswith("Host "))
+        host = folder.hosts[0]
         found = _effective(host)
         wrong = sorted(name for name, values in _EFFECTIVE.items() if found.get(name) not in values)
         if str(folder.path) not in found.get("userknownhostsfile", ""):

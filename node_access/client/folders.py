@@ -42,7 +42,7 @@ _ENDED: Final = "ended"
 _LOCK: Final = "lock"
 _AGENT: Final = "agent.pid"
 _SESSIONS: Final = "sessions"
-_MAXIMUM_BYTES: Final = 64 * 1024
+_MAXIMUM_BYTES: Final = 4 * 1024 * 1024
 _KEPT_SECONDS: Final = 7 * 86400
 _SESSION_FILE: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
@@ -97,6 +97,15 @@ class GrantFolder:
     def config(self) -> Path:
         """ssh's configuration, if the grant has been Ready."""
         return self.path / CONFIG_FILE
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The first name of each host in ``config``; none if there is no such file."""
+        try:
+            lines = self._read(CONFIG_FILE).splitlines()
+        except BadFolder:
+            return ()
+        return tuple(line.split()[1] for line in lines if line.startswith("Host "))
 
     @property
     def agent_log(self) -> Path:

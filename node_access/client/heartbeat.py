@@ -28,6 +28,7 @@ from node_access.client.ssh_files import Access, NotUsable, access_of
 from node_access.client.touching import touch
 from node_access.client.words import duration_text, printable
 
+LAST_SESSION: Final = "its last session ended"
 _MAXIMUM_TOUCHED: Final = 16
 _RENEWAL_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 1.0
@@ -136,6 +137,8 @@ class Heartbeat:
 
     def _beat(self) -> Grant:
         before = self._get()
+        if not self._record.keep:
+            self._end_without_sessions(before)
         if is_paused(before):
             self._tell(waits_for(before))
             return before
@@ -144,6 +147,15 @@ class Heartbeat:
         except Invalid as error:
             raise ManagementFailed(str(error)) from error
         return self._renewed(before)
+
+    def _end_without_sessions(self, grant: Grant) -> None:
+        """The command that made the grant, and should have revoked it, may have been killed."""
+        with self._folder.exclusive():
+            if self._folder.session_nodes():
+                return
+            self._folder.end(LAST_SESSION)
+        self._kubectl.delete_grant(grant.key.name)
+        raise _GrantOver(LAST_SESSION)
 
     def _get(self) -> Grant:
         grant = parse_grant(self._kubectl.get_grant(self._record.key.name))

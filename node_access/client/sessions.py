@@ -7,6 +7,8 @@ import contextlib
 import re
 import signal
 import subprocess
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from node_access.client.access import Choices, Client, Held
 from node_access.client.arguments import choices_of, client_of
 from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.grants import NodesTarget
+from node_access.client.heartbeat import LAST_SESSION
 from node_access.client.terminal import say
 from node_access.client.touching import program
 from node_access.client.words import Destination, destination, forward
@@ -73,6 +76,7 @@ def _remote(path: str) -> re.Match[str] | None:
 
 
 def _run(options: argparse.Namespace, named: str, words: MakeWords) -> int:
+    _clean_up_on_signals()
     client = client_of(options)
     client.folders.forget_ended()
     where = destination(named, options.cluster, client.known())
@@ -107,7 +111,7 @@ def _leave(client: Client, held: Held) -> None:
             say(f"the grant {held.record.key.name} has ended: {why}")
         elif not held.record.keep and not held.folder.session_nodes():
             try:
-                client.revoke(held.folder, held.record, "its last session ended")
+                client.revoke(held.folder, held.record, LAST_SESSION)
             except ClientFailed as error:
                 say(f"the grant {held.record.key.name} could not be revoked, and ends without heartbeats: {error}")
 
@@ -130,6 +134,14 @@ def run_program(words: Sequence[str]) -> int:
         for number, handler in former.items():
             signal.signal(number, handler)
     return code if code >= 0 else _SIGNALLED - code
+
+
+def _clean_up_on_signals() -> None:
+    """A closed terminal ends this process as an exception does, so that the grant is revoked."""
+    for name in ("SIGHUP", "SIGTERM"):
+        if hasattr(signal, name) and threading.current_thread() is threading.main_thread():
+            number = getattr(signal, name)
+            signal.signal(number, lambda *_, code=_SIGNALLED + number: sys.exit(code))
 
 
 def _interruptions() -> tuple[signal.Signals, ...]:

@@ -282,7 +282,7 @@ def _living(
     if facts.metadata.is_deleted:
         return _close(facts, record, Cause.DELETED)
     if facts.keepalive is Keepalive.ASKED and not is_unwritten:
-        return Step(RemoveKeepalive(_heartbeats_count(facts, record)), record, again=facts.now)
+        return Step(RemoveKeepalive(_heartbeats_count(facts, written)), record, again=facts.now)
     outcome = run_checks(facts, record)
     again = _next_look(facts, record)
     if isinstance(outcome, Stopped):

@@ -32,6 +32,7 @@ from signer.model.serving_networks import IPNetwork
 from signer.rules.access_certificates import Hop, grant_key_id
 
 MAXIMUM_RECORD_BYTES: Final = 96 * 1024
+"""A larger one is not even kept in memory."""
 MAXIMUM_ENTRIES: Final = 16
 """Of the journal: entries of ended certificates go first, then the oldest."""
 MAXIMUM_EPOCH: Final = 15
@@ -318,8 +319,8 @@ def parse_record(value: object) -> tuple[GrantRecord, str]:
         InvalidRecord: it is anything else than what :func:`record_object` writes.
     """
     try:
-        if not isinstance(value, Mapping) or len(_ENCODER.encode(value)) > MAXIMUM_RECORD_BYTES:
-            raise ValueError("no object, or too large")
+        if not isinstance(value, Mapping):
+            raise TypeError("no object")
         _require_keys(value, _REQUIRED, _OPTIONAL)
         record = _record(value)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:

@@ -312,7 +312,7 @@ def heartbeat_process(folder: Path) -> int:
 def test_the_heartbeat_renews_prolongs_and_ends_by_itself(
     alice: Person, at_node: GrantController, server: SSHServer
 ) -> None:
-    at_node.behaviour.time_to_live = 4.0
+    at_node.behaviour.time_to_live = 8.0
     made = alice.run("grant", "create", WHERE, *DIRECT)
     assert made.returncode == 0, made.stderr
     (folder,) = alice.folders()
@@ -333,7 +333,7 @@ def test_the_heartbeat_renews_prolongs_and_ends_by_itself(
 
 
 def test_the_heartbeat_ends_with_the_right(alice: Person, at_node: GrantController) -> None:
-    at_node.behaviour.time_to_live = 4.0
+    at_node.behaviour.time_to_live = 8.0
     assert alice.run("grant", "create", WHERE, *DIRECT).returncode == 0
     (folder,) = alice.folders()
     process = heartbeat_process(folder)

@@ -14,6 +14,7 @@ from signer.access.creator import Lock, NotProtected, Protected, ProtectionUnkno
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.audit.access_line import EndLine, IssuanceLine
 from signer.kube.client import Client
+from signer.kube.errors import Conflict
 from signer.kube.resources import ACCESS_GRANTS
 from tests.integration.access.world import (
     BASTION,
@@ -151,8 +152,10 @@ async def test_31_a_sealed_grant_outlives_a_minute_without_policies_unchanged(wo
 EDITS: Final[dict[str, Mapping[str, Any]]] = {
     "cluster": {"clusterRef": {"name": "staging"}},
     "target": {"target": {"nodes": ["worker-1", "worker-2"]}},
+    "node that does not exist": {"target": {"nodes": ["worker-9"]}},
     "login": {"logins": ["admin"]},
     "duration": {"duration": "168h"},
+    "short duration": {"duration": "1m"},
     "permissions": {"permissions": {"portForwarding": True}},
     "reason": {"reason": "another"},
     "creator": {"createdBy": dict(BOB)},
@@ -189,7 +192,8 @@ def _edited(spec: dict[str, Any], edit: Mapping[str, Any]) -> dict[str, Any]:
 async def test_a_record_that_somebody_wrote_ends_the_grant(world: World) -> None:
     async with process(world) as running:
         of = await issued(world, running)
-        world.edit({"status": {"record": {"heartbeatTime": "2999-01-01T00:00:00Z"}}}, subresource="status")
+        written = {"heartbeatTime": "2999-01-01T00:00:00Z", "seen": {"more": "than ours"}}
+        world.edit({"status": {"record": written}}, subresource="status")
         await running.settle()
         assert world.reason() == "RecordNotAuthentic"
         assert of in world.revoked()
@@ -197,6 +201,17 @@ async def test_a_record_that_somebody_wrote_ends_the_grant(world: World) -> None
         world.pass_by(2 * HOUR)
         await running.settle()
     assert world.found() == {}
+
+
+async def test_a_move_that_was_planned_on_an_older_version_does_not_happen(world: World) -> None:
+    async with process(world) as running:
+        await issued(world, running)
+        before = world.status()
+        world.pass_by(61 * MINUTE)
+        world.edit({"metadata": {"labels": {"changed": "meanwhile"}}})
+        with pytest.raises(Conflict):
+            await running.reconciler.look((NAMESPACE, "repair"))
+        assert world.status() == before
 
 
 async def test_a_record_of_before_that_somebody_put_back_ends_the_grant(world: World) -> None:

@@ -20,6 +20,8 @@ from node_access.bastions.contract import (
     Broken,
     Deadline,
     InvalidSettings,
+    ObjectNotFound,
+    OutOfTime,
     ProviderUnavailable,
     Scope,
     SettingsDocuments,
@@ -257,3 +259,11 @@ def test_an_unprivileged_sshd_takes_the_files_of_the_secret(cloud: PodCloud) -> 
         assert "administratively prohibited" in refused.stderr, refused.stderr + program.log_tail()
         assert run_ssh(*options, "bastion@127.0.0.1", "echo ran").stdout == ""
         assert "Accepted publickey" in program.log.read_text()
+
+
+def test_a_call_past_its_deadline_is_not_made(kubernetes: KubernetesCalls) -> None:
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "late"}}
+    with pytest.raises(OutOfTime):
+        kubernetes.create(SECRETS.collection(NAMESPACE), body, Deadline(0.0, lambda: 1.0))
+    with pytest.raises(ObjectNotFound):
+        kubernetes.get(f"{SECRETS.collection(NAMESPACE)}/late", Deadline.after(60))

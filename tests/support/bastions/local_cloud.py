@@ -20,7 +20,6 @@ from attestors.wire.ssh.options import parse_network
 from node_access.bastions.contract import (
     Bastion,
     BastionProvider,
-    Deadline,
     IPAddress,
     Network,
     Scope,
@@ -194,10 +193,11 @@ class LocalCloud(ClosedAtTheEnd):
         return datetime.fromtimestamp(float((self.path(uid) / "end").read_text()), UTC)
 
     def close(self) -> None:
-        """Remove every bastion, and the folder."""
-        for one in self.open().list(Scope(OWNER), Deadline.after(60)):
-            self._fault_in = []
-            self.open().delete(one.reference, Deadline.after(60))
+        """End what was started in the folder, whatever a failed test left, and remove it."""
+        for process in self.processes(self.folder.name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        wait_until(lambda: not self.processes(self.folder.name), "all has ended")
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def inject_death(self, step: int) -> None:

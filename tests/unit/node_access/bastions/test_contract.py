@@ -63,7 +63,7 @@ def test_what_is_no_bastion(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1", "::1", "169.254.169.254", "fe80::1", "::", "224.0.0.1", "::ffff:10.0.0.1"]
+    "address", ["127.0.0.1", "::1", "169.254.169.254", "fe80::1", "::", "224.0.0.1", "::ffff:10.0.0.1", "fd00:ec2::254"]
 )
 def test_what_is_no_node(address: str) -> None:
     """The metadata service of a cloud would give a person the bastion's own rights."""

@@ -44,6 +44,7 @@ def test_everything_in_it_is_private(folders: GrantFolders) -> None:
     names = {path.name for path in folder.path.iterdir() if path.is_file()}
     assert names == {"grant.json", "key", "key.pub", "known_hosts", "config", "node-cert.pub", "bastion-cert.pub"}
     assert all(stat.S_IMODE((folder.path / name).stat().st_mode) == 0o600 for name in names)
+    assert folder.hosts == ("worker-1.production", f"node-access-bastion-{GRANT_UID}")
     assert folder.record() == RECORD
     assert folder.public_key() == public_key_of(KEY)
     assert [record for _, record in folders.all()] == [RECORD]
@@ -143,6 +144,6 @@ def test_a_path_that_ssh_would_expand_is_refused(tmp_path: Path) -> None:
 
 def test_a_long_file_is_refused(folders: GrantFolders) -> None:
     folder: GrantFolder = folders.create(RECORD)
-    (folder.path / "key").write_text("x" * 70_000)
+    (folder.path / "key").write_text("x" * 5_000_000)
     with pytest.raises(BadFolder):
         folder.private_key()

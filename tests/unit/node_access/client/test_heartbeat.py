@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -33,6 +35,8 @@ if fault and ("patch" in sys.argv or not fault.startswith("patch ")):
 if "patch" in sys.argv:
     with (folder / "patches").open("a") as file:
         file.write(next(one for one in sys.argv if one.startswith("--patch=")).removeprefix("--patch=") + "\\n")
+if "delete" in sys.argv:
+    (folder / "deleted").touch()
 print((folder / "grant").read_text())
 """
 GONE = 'Error from server (NotFound): accessgrants.access.cluster.x-k8s.io "repair" not found'
@@ -41,7 +45,7 @@ GONE = 'Error from server (NotFound): accessgrants.access.cluster.x-k8s.io "repa
 class Running:
     """A heartbeat in a thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, keep: bool = True) -> None:
         self.place = folder
         self.said: list[str] = []
         self.stop = threading.Event()
@@ -53,12 +57,12 @@ class Running:
         (folder / "patches").touch()
         key = GrantKey("team-a", "repair", GRANT_UID)
         settings = KubectlSettings(str(program))
-        record = FolderRecord(key, "production", "root", True, "", settings)
+        record = FolderRecord(key, "production", "root", keep, "", settings)
         self.folder: GrantFolder = GrantFolders(folder / "n").create(record)
         run = Heartbeat(Kubectl(settings), self.folder, record, WithoutAgent(), say=self.said.append, stop=self.stop)
-        self.thread = threading.Thread(target=lambda: self.ended.append(run.run()))
+        self.thread = threading.Thread(target=lambda: self.ended.append(run.run()), daemon=True)
 
-    def grant(self, seconds: float = 4.0, **spec: Any) -> None:
+    def grant(self, seconds: float = 3600.0, **spec: Any) -> None:
         made = document(Behaviour(time_to_live=seconds), **spec)
         partial = self.place / "partial"
         partial.write_text(json.dumps(made))
@@ -75,10 +79,17 @@ class Running:
         return self.ended[0]
 
 
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody answers a heartbeat here, and the next one is due at once."""
+    monkeypatch.setattr(heartbeat, "interval", lambda grant, chance: timedelta(seconds=0.2))
+    monkeypatch.setattr(heartbeat, "_RENEWAL_SECONDS", 0.0)
+
+
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     monkeypatch.setattr(heartbeat, "touch", lambda config, alias, login: True)
     monkeypatch.setattr(heartbeat, "_RETRY_SECONDS", 0.2)
+    soon(monkeypatch)
     made = Running(tmp_path)
     made.grant()
     yield made
@@ -150,10 +161,35 @@ def test_an_unreachable_management_cluster_ends_nothing_before_the_time(running:
     assert time.monotonic() - begun < 20
 
 
+def test_a_grant_that_is_not_kept_ends_with_its_last_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the command that should have revoked it was killed."""
+    soon(monkeypatch)
+    made = Running(tmp_path, keep=False)
+    made.grant()
+    body = (
+        "import sys; from pathlib import Path; from attestors.wire.ssh.principals import HostName\n"
+        "from node_access.client.folders import GrantFolder\n"
+        f"with GrantFolder(Path({str(made.folder.path)!r})).session(HostName('worker-1')):\n"
+        "    print('in', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", body], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PYTHONPATH": os.getcwd()}
+    ) as session:
+        assert session.stdout is not None
+        session.stdout.readline()
+        made.thread.start()
+        wait_until(lambda: bool(made.beats()), "a heartbeat")
+        assert not (tmp_path / "deleted").exists()
+        session.kill()
+    assert made.end() == Over("its last session ended")
+    assert (tmp_path / "deleted").exists()
+    assert not made.folder.config.exists()
+
+
 def test_a_suspended_grant_gets_no_heartbeat_until_it_goes_on(running: Running) -> None:
-    running.grant(4.0, suspend=True)
+    running.grant(suspend=True)
     running.thread.start()
     wait_until(lambda: any("suspended" in line for line in running.said), "a message")
     assert running.beats() == []
-    running.grant(4.0)
+    running.grant()
     wait_until(lambda: bool(running.beats()), "a heartbeat")

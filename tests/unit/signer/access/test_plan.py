@@ -43,6 +43,7 @@ from tests.unit.signer.access.looks import (
     INGRESS,
     LOCK,
     NOW,
+    OTHER_LOCK,
     READY_BASTION,
     RULES,
     certify,
@@ -348,6 +349,14 @@ def test_a_keepalive_is_removed_and_then_counts() -> None:
 
 def test_a_keepalive_without_proof_is_removed_and_does_not_count() -> None:
     look = replace(running(), keepalive=Keepalive.ASKED, lock=NotProtected("off"))
+    assert step_of(look).move == RemoveKeepalive(counts=False)
+
+
+@pytest.mark.parametrize("change", [{"lock": OTHER_LOCK}, {"right": RightUnknown("no answer", 1.0)}])
+def test_a_keepalive_under_other_guards_or_without_the_right_does_not_count_later_either(
+    change: dict[str, Any],
+) -> None:
+    look = replace(running(), keepalive=Keepalive.ASKED, **change)
     assert step_of(look).move == RemoveKeepalive(counts=False)
 
 

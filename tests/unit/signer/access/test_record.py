@@ -15,6 +15,7 @@ from signer.access.plan import AddFinalizer, Issue, Rest, Revoke, WriteRecord
 from signer.access.record import (
     MAXIMUM_ENTRIES,
     MAXIMUM_EPOCH,
+    MAXIMUM_RECORD_BYTES,
     BrokenRecord,
     Cause,
     Closing,
@@ -28,6 +29,7 @@ from signer.access.record import (
     record_object,
     with_entries,
 )
+from signer.access.store import stored_grant
 from signer.model.access import ObjectMetadata
 from signer.model.seal import ControllerKeys
 from tests.support.access_objects import BOB
@@ -38,6 +40,7 @@ from tests.unit.signer.access.looks import (
     approval,
     facts,
     issued,
+    manifest,
     reason,
     running,
     step_of,
@@ -204,3 +207,11 @@ def test_a_first_record_is_written_although_nothing_can_be_issued() -> None:
     step = step_of(facts(authority=""))
     assert isinstance(step.move, WriteRecord)
     assert reason(step) == "AuthorityNotAvailable"
+
+
+def test_a_record_that_is_too_large_is_not_kept() -> None:
+    found = {**manifest(), "status": {"record": {"sequence": "x" * MAXIMUM_RECORD_BYTES}}}
+    stored = stored_grant(found)
+    assert len(stored.record) < 100
+    assert isinstance(stored.unsealed(SEALS), BrokenRecord)
+    assert stored.record_fields() == frozenset()
