@@ -112,6 +112,8 @@ class Facts:
     publication: Publication
     """Of the key id of the sealed epoch."""
     keepalive: Keepalive
+    asks_suspension: bool = False
+    """``spec.suspend`` is true, also of an object that is otherwise invalid."""
     known_sequence: int = 0
     """The highest sequence of the record that this process has seen."""
 

@@ -134,6 +134,7 @@ async def gather(
         authority=available.user.public_key.fingerprint if isinstance(available, AvailableAuthorities) else "",
         publication=_publication(sources, stored, record, cluster),
         keepalive=keepalive,
+        asks_suspension=stored.asks_suspension,
     )
     return Gathered(facts, stored, cluster, bastion, desired)
 

@@ -8,6 +8,7 @@ the controller has seen, and nothing follows from it: the creator has to say it 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from signer.access.approvals import newly_sealed
@@ -41,11 +42,13 @@ def first_record(facts: Facts, grant: AccessGrant, creator: Creator, guard: str)
 def observed(facts: Facts, record: GrantRecord) -> GrantRecord:
     """The record after this look; the same one if nothing counts that it does not have."""
     grant = facts.grant
-    if not isinstance(grant, AccessGrant) or grant.digest != record.spec_digest:
-        return record
     changes: dict[str, object] = {}
-    if grant.is_suspended:
+    if facts.asks_suspension:
         changes["is_suspended"] = True
+    if not isinstance(grant, AccessGrant) or grant.digest != record.spec_digest:
+        if facts.asks_suspension:  # who takes it back is to be seen
+            changes["seen"] = replace(record.seen, is_suspended=True)
+        return _changed(record, changes)
     try:
         guard = require_lock(facts.lock).identity
     except CreatorNotProven:

@@ -41,6 +41,8 @@ class StoredGrant:
     cluster: ClusterKey
     """As the object says."""
     asks_keepalive: bool
+    asks_suspension: bool
+    """Also of an invalid object."""
     record: bytes = field(repr=False)
     conditions: bytes = field(repr=False)
     """``status.conditions``, as they came, compressed."""
@@ -92,6 +94,7 @@ def stored_grant(manifest: JsonObject) -> StoredGrant:
         grant,
         cluster,
         keepalive,
+        spec.get("suspend") is True,
         _bounded(status.get("record")),
         _packed(_ENCODE(conditions)),
         generation if type(generation) is int else 0,

@@ -85,6 +85,7 @@ def facts(*, sealed: bool = True, heartbeat: str = "", spec: dict[str, Any] | No
         authority=AUTHORITY.public_key.fingerprint,
         publication=Publication.PENDING,
         keepalive=Keepalive.NONE,
+        asks_suspension=grant.is_suspended,
     )
     return replace(usual, **changes)
 
