@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -225,6 +226,33 @@ async def test_a_record_of_before_that_somebody_put_back_ends_the_grant(world: W
         await running.settle()
         assert world.reason() == "RecordNotAuthentic"
         assert of in world.revoked()
+
+
+async def test_a_record_that_somebody_takes_away_ends_the_grant(world: World) -> None:
+    """And does not make it a new one, whose former certificates nobody revokes."""
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.edit({"status": {"record": None}}, subresource="status")
+        await running.settle()
+        assert world.reason() == "RecordNotAuthentic"
+        assert of in world.revoked()
+
+
+async def test_a_watch_that_is_behind_ends_no_grant(world: World) -> None:
+    """It tells of the version before this process's last write, after that write."""
+    async with process(world) as running:
+        await issued(world, running)
+        before = world.found()
+        world.pass_by(20 * MINUTE)
+        world.beat("1")
+        await running.settle()
+        running.stores.grants.applied(before)
+        with contextlib.suppress(Conflict):
+            await running.reconciler.look((NAMESPACE, "repair"))
+        await running.settle()
+        assert world.revoked() == set()
+        assert world.counts.ends == []
+        assert world.reason() == "CertificatesIssued"
 
 
 # 32: right withdrawn
