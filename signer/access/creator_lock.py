@@ -90,14 +90,16 @@ class CreatorLock:
         self._guards: _Guards = _NoGuards("not read yet")
         self._guards_read_at = float("-inf")
 
-    async def fresh(self, namespace: str) -> Lock:
-        """The answer of a trial that is at most ``TRIED_SECONDS`` old."""
+    async def fresh(self, namespace: str, since: float = float("-inf")) -> Lock:
+        """The answer of a trial that is at most ``TRIED_SECONDS`` old, and began at ``since`` (monotonic) or later."""
         if not self._is_required:
             return Unverified()
         known = self._namespaces.setdefault(namespace, _Namespace(float("-inf")))
         async with known.lock:
-            if self._monotonic() - known.tried_at >= TRIED_SECONDS:
-                await self._try(namespace, known)
+            if known.tried_at < since or self._monotonic() - known.tried_at >= TRIED_SECONDS:
+                await self._try(namespace, known, since)
+            if known.tried_at < since and isinstance(known.answer, Protected):
+                return ProtectionUnknown("the trial of the creator lock failed just now")
         return known.answer
 
     def forget(self, namespace: str) -> None:
@@ -108,9 +110,9 @@ class CreatorLock:
         """Those that were tried."""
         return iter(tuple(self._namespaces))
 
-    async def _try(self, namespace: str, known: _Namespace) -> None:
+    async def _try(self, namespace: str, known: _Namespace, since: float) -> None:
         now = self._monotonic()
-        answer = await self._answer(namespace)
+        answer = await self._answer(namespace, since)
         if isinstance(answer, ProtectionUnknown) and isinstance(known.answer, Protected):
             if now - known.tried_at <= TRUSTED_SECONDS:
                 return  # the last trial still counts, and the next look tries again
@@ -118,9 +120,9 @@ class CreatorLock:
             known.tried_at = now
         known.answer = answer
 
-    async def _answer(self, namespace: str) -> Lock:
+    async def _answer(self, namespace: str, since: float) -> Lock:
         try:
-            guards = await self._read_guards()
+            guards = await self._read_guards(since)
             if isinstance(guards, _NoGuards):
                 return NotProtected(guards.message)
             for resource, body in _probes(namespace):
@@ -146,10 +148,12 @@ class CreatorLock:
         stated = mapping_of(mapping_of(answer, "spec"), "createdBy")
         return text_of(body, "kind") if text_of(stated, "username") == FOREIGN_NAME else ""
 
-    async def _read_guards(self) -> _Guards:
-        if self._monotonic() - self._guards_read_at >= GUARDS_SECONDS:
-            self._guards = await self._policies() or await self._webhook()
-            self._guards_read_at = self._monotonic()
+    async def _read_guards(self, since: float) -> _Guards:
+        now = self._monotonic()
+        if self._guards_read_at < since or now - self._guards_read_at >= GUARDS_SECONDS:
+            guards = await self._policies() or await self._webhook()
+            self._guards, self._guards_read_at = guards, now
+            return guards
         return self._guards
 
     async def _policies(self) -> _Guards | None:

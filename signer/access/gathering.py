@@ -94,9 +94,10 @@ async def gather(
     *,
     key_wait_over: bool,
     age: float,
+    lock_since: float = float("-inf"),
 ) -> Gathered:
     """Look at everything once. ``record`` is the grant's, with its seal verified. ``age`` bounds the age of answers
-    about rights, in seconds.
+    about rights, in seconds. The trial of the creator lock begins at ``lock_since`` (monotonic) or later.
 
     Raises:
         Deferred: the caches are out of touch.
@@ -108,8 +109,9 @@ async def gather(
     rules = rules_of(grant, cluster.namespace, policy, sources.permission)
     created = record.created if isinstance(record, GrantRecord) else first_created(stored.metadata.created, now)
     lifetime = lifetime_of(_duration(grant, record), created, policy, sources.permission)
-    lock = await sources.lock.fresh(cluster.namespace)
+    # Before the trial: it says nothing about an approval that comes later.
     found = candidates(grant, sources.approvals_of(*_key(stored))) if isinstance(grant, AccessGrant) else ()
+    lock = await sources.lock.fresh(cluster.namespace, lock_since)
     targets = _targets(sources, grant, record)
     bastion, state, is_deleting = _bastion(sources, stored)
     available = sources.authorities_of(cluster)

@@ -286,11 +286,16 @@ class GrantReconciler:
         if _needs_fresh_rights(step, gathered.facts):
             gathered = await self._gather(stored, record, FRESH_AGE)
             step = plan(gathered.facts, self._certify)
+        if _believes(step, gathered.facts):
+            gathered = await self._gather(stored, record, FRESH_AGE, self._monotonic())
+            step = plan(gathered.facts, self._certify)
         step = await self._carry_out(step, gathered, keys)
         self._note(key, step, gathered)
         return self._pause(step, gathered.facts)
 
-    async def _gather(self, stored: StoredGrant, record: StoredRecord, age: float) -> Gathered:
+    async def _gather(
+        self, stored: StoredGrant, record: StoredRecord, age: float, lock_since: float = float("-inf")
+    ) -> Gathered:
         uid = stored.metadata.uid
         keepalive = Keepalive.ASKED if stored.asks_keepalive else Keepalive.NONE
         if uid in self._keepalives:
@@ -303,7 +308,9 @@ class GrantReconciler:
         else:
             self._unknown_keys.pop(uid, None)
         self._reserve(stored, record)
-        gathered = await gather(self._sources, stored, record, keepalive, key_wait_over=over, age=age)
+        gathered = await gather(
+            self._sources, stored, record, keepalive, key_wait_over=over, age=age, lock_since=lock_since
+        )
         return await self._without_replay(gathered)
 
     def _reserve(self, stored: StoredGrant, record: StoredRecord) -> None:
@@ -488,6 +495,22 @@ def _names(cluster: ClusterKey) -> tuple[str, str]:
 
 def _needs_fresh_rights(step: Step, facts: Facts) -> bool:
     return isinstance(step.move, Issue) or _counts_heartbeat(step, facts)
+
+
+def _believes(step: Step, facts: Facts) -> bool:
+    """Whether the step takes into the record what admission alone proves. Admission may be off since the last trial, so
+    another one is made, which is younger than what is believed. Heartbeats, which come all the time, prolong at most.
+    """
+    record, before = step.record, facts.record
+    if not isinstance(record, GrantRecord):
+        return False
+    if not isinstance(before, GrantRecord):
+        return isinstance(before, NoRecord)
+    return (
+        record.ingress != before.ingress
+        or (before.is_suspended and not record.is_suspended)
+        or not {one.uid for one in record.approvals} <= {one.uid for one in before.approvals}
+    )
 
 
 def _counts_heartbeat(step: Step, facts: Facts) -> bool:

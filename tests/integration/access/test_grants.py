@@ -255,6 +255,27 @@ async def test_a_watch_that_is_behind_ends_no_grant(world: World) -> None:
         assert world.reason() == "CertificatesIssued"
 
 
+async def test_admission_that_is_off_since_the_last_trial_seals_nothing(world: World) -> None:
+    """The last trial is up to a minute old: another one is made before a creator or an approval is believed."""
+    world.lock.now = NotProtected("somebody has deleted the policies")
+    async with process(world) as running:
+        world.grant()
+        await running.settle()
+        assert "record" not in world.status()
+        assert world.reason() == "CreatorNotProtected"
+        world.lock.now = None
+        await running.settle()
+        world.lock.now = NotProtected("somebody has deleted the policies")
+        world.edit({"spec": {"ingress": WIDE}})
+        await running.settle()
+        assert world.status()["record"]["ingress"] == []
+        world.approve("a-1", BOB, world.found(), decision="Deny")
+        world.allow("bob", verbs=("approve",))
+        world.pass_by(2 * MINUTE)
+        await running.settle()
+        assert world.status()["record"]["approvals"] == []
+
+
 # 32: right withdrawn
 
 

@@ -130,9 +130,11 @@ class ChosenLock:
     """What the trial of the creator lock shows."""
 
     answer: Lock
+    now: Lock | None = None
+    """What a trial shows that is made now, if something else."""
 
-    async def fresh(self, namespace: str) -> Lock:
-        return self.answer
+    async def fresh(self, namespace: str, since: float = float("-inf")) -> Lock:
+        return self.answer if self.now is None or since == float("-inf") else self.now
 
     def forget(self, namespace: str) -> None:
         """Nothing is kept."""

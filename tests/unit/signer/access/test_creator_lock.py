@@ -184,3 +184,27 @@ async def test_unverified_asks_nothing() -> None:
     assert await api.lock(is_required=False).fresh("team-a") == Unverified()
     assert not api.created
     assert not api.reads
+
+
+async def test_a_trial_since_then_is_made_now() -> None:
+    """Also of the guards, which trials share otherwise."""
+    api = API()
+    lock = api.lock()
+    await lock.fresh("team-a")
+    api.time = 1.0
+    assert isinstance(await lock.fresh("team-a", since=0.0), Protected)
+    assert len(api.created) == 2, "the first one began then"
+    reads = api.reads
+    assert isinstance(await lock.fresh("team-a", since=1.0), Protected)
+    assert len(api.created) == 4
+    assert api.reads > reads
+
+
+async def test_a_trial_since_then_that_fails_proves_nothing() -> None:
+    api = API()
+    lock = api.lock()
+    await lock.fresh("team-a")
+    api.time = 1.0
+    api.refuse = {"accessgrants": ServerError("down", status=500)}
+    assert isinstance(await lock.fresh("team-a", since=1.0), ProtectionUnknown)
+    assert isinstance(await lock.fresh("team-a"), Protected), "the first one still counts for what was before"
