@@ -110,7 +110,9 @@ async def gather(
     created = record.created if isinstance(record, GrantRecord) else first_created(stored.metadata.created, now)
     lifetime = lifetime_of(_duration(grant, record), created, policy, sources.permission)
     # Before the trial: it says nothing about an approval that comes later.
-    found = candidates(grant, sources.approvals_of(*_key(stored))) if isinstance(grant, AccessGrant) else ()
+    sealed = record.approvals if isinstance(record, GrantRecord) else ()
+    said = sources.approvals_of(*_key(stored))
+    found = candidates(grant, said, sealed) if isinstance(grant, AccessGrant) else ()
     lock = await sources.lock.fresh(cluster.namespace, lock_since)
     targets = _targets(sources, grant, record)
     bastion, state, is_deleting = _bastion(sources, stored)

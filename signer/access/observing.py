@@ -35,7 +35,7 @@ def first_record(facts: Facts, grant: AccessGrant, creator: Creator, guard: str)
         seen=Seen.of(grant, guard),
         ingress=grant.ingress,
         is_suspended=grant.is_suspended,
-        approvals=newly_sealed(facts.approvals, (), facts.lock, creator),
+        approvals=newly_sealed(facts.approvals, (), facts.lock, creator, facts.approvers),
     )
 
 
@@ -72,7 +72,9 @@ def observed(facts: Facts, record: GrantRecord) -> GrantRecord:
         else:
             heartbeat_seen = before.heartbeat  # it counts at a later look
     changes["seen"] = Seen(guard, heartbeat_seen, asked.ingress, asked.is_suspended)
-    changes["approvals"] = newly_sealed(facts.approvals, record.approvals, facts.lock, record.creator)
+    changes["approvals"] = newly_sealed(
+        facts.approvals, record.approvals, facts.lock, record.creator, facts.approvers
+    )
     return _changed(record, changes)
 
 

@@ -29,6 +29,7 @@ from signer.access.record import (
     record_object,
     with_entries,
 )
+from signer.access.right_answers import Allowed
 from signer.access.store import stored_grant
 from signer.model.access import ObjectMetadata
 from signer.model.seal import ControllerKeys
@@ -53,7 +54,8 @@ METADATA: Final = facts().metadata
 def rich() -> GrantRecord:
     """A record with something in every field."""
     look = facts(spec={"bastion": "aws", "ingress": [{"ipBlock": {"cidr": "198.51.100.7/32"}}]}, bastion=READY_BASTION)
-    record = issued(replace(look, approvals=(approval(look, "yes", dict(BOB), "a-1"),)))
+    approvals = (approval(look, "yes", dict(BOB), "a-1"),)
+    record = issued(replace(look, approvals=approvals, approvers={"a-1": Allowed()}))
     state = Closing(Cause.SUSPENDED, NOW, Stage.REVOKED)
     return replace(record, state=state, epoch=3, every_epoch=True, is_suspended=True)
 
