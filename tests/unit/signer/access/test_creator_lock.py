@@ -98,6 +98,9 @@ async def test_accepted_in_the_own_name_is_protected() -> None:
     [
         Forbidden('User "x" cannot create resource "accessgrants"', status=403),
         Invalid("spec.target: Required value", status=422),
+        Forbidden("ValidatingAdmissionPolicy 'labels' with binding 'labels' denied request: no owner", status=403),
+        Forbidden("ValidatingAdmissionPolicy 'creators' with binding 'mine' denied request: no", status=403),
+        Forbidden('admission webhook "validate.kyverno.svc-fail" denied the request: no owner', status=403),
         ServerError("down", status=500),
         NOT_SERVED,
     ],
@@ -110,7 +113,13 @@ async def test_a_webhook_counts_where_no_policies_are_served() -> None:
     refused = Forbidden('admission webhook "creators.x" denied the request: createdBy must be you', status=403)
     api = API(
         refuse={"accessgrants": refused, "accessapprovals": refused},
-        guards={"validatingadmissionpolicies": NOT_SERVED},
+        guards={
+            "validatingadmissionpolicies": NOT_SERVED,
+            "validatingwebhookconfigurations": {
+                **guard("validatingwebhookconfigurations"),
+                "webhooks": [{"name": "creators.x"}],
+            },
+        },
     )
     found = await api.tried()
     assert isinstance(found, Protected)
