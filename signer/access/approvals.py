@@ -72,8 +72,8 @@ def newly_sealed(
     creator: Creator,
     rights: Mapping[str, RightAnswer],
 ) -> tuple[SealedApproval, ...]:
-    """The sealed approvals that still exist, and those whose creators are proven now, and may approve. The creator's own
-    are not kept, and a second one of a person takes no place. A denial always has one.
+    """The sealed approvals that still exist, and those whose creators are proven now, and may approve. The creator's
+    own are not kept, and a second one of a person takes no place. A denial always has one.
 
     ``rights`` are the persons', by UID of the approval: who has none could take all places else.
     """

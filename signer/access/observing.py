@@ -72,9 +72,7 @@ def observed(facts: Facts, record: GrantRecord) -> GrantRecord:
         else:
             heartbeat_seen = before.heartbeat  # it counts at a later look
     changes["seen"] = Seen(guard, heartbeat_seen, asked.ingress, asked.is_suspended)
-    changes["approvals"] = newly_sealed(
-        facts.approvals, record.approvals, facts.lock, record.creator, facts.approvers
-    )
+    changes["approvals"] = newly_sealed(facts.approvals, record.approvals, facts.lock, record.creator, facts.approvers)
     return _changed(record, changes)
 
 
