@@ -14,6 +14,8 @@ from attestors.wire.ssh.certificate import parse_certificate_line
 from signer.access.creator import Lock, NotProtected, Protected, ProtectionUnknown
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.audit.access_line import EndLine, IssuanceLine
+from signer.audit.lines import Content
+from signer.audit.log import AuditLogUnavailable
 from signer.kube.client import Client
 from signer.kube.errors import Conflict
 from signer.kube.resources import ACCESS_GRANTS
@@ -274,6 +276,39 @@ async def test_admission_that_is_off_since_the_last_trial_seals_nothing(world: W
         world.pass_by(2 * MINUTE)
         await running.settle()
         assert world.status()["record"]["approvals"] == []
+
+
+async def test_an_end_that_cannot_be_logged_revokes_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(content: Content) -> None:
+        raise AuditLogUnavailable("the disk is full")
+
+    async with process(world) as running:
+        of = await issued(world, running)
+        with monkeypatch.context() as disk:
+            disk.setattr(world.audit, "append", full)
+            world.edit({"spec": {"suspend": True}})
+            await running.in_step()
+            with pytest.raises(AuditLogUnavailable):
+                await running.reconciler.look((NAMESPACE, "repair"))
+        assert world.revoked() == {of}
+        assert "closing" not in world.status()["record"], "the end is in the audit log first"
+        await running.settle()
+        assert world.status()["record"]["closing"]["stage"] == "Terminated"
+
+
+async def test_a_long_message_is_written_once(world: World) -> None:
+    """One that the status cannot hold was another one at each look."""
+    nodes = [f"{letter * 60}.{letter * 60}.{letter * 60}.{letter * 60}" for letter in "abcdefgh"]
+    world.nodes.clear()
+    world.unknown_nodes = ", ".join(nodes)
+    async with process(world) as running:
+        world.grant(target={"nodes": nodes})
+        await running.settle()
+        assert world.reason() == "TargetsUnknown"
+        made = len(running.deadline.made)
+        world.pass_by(MINUTE)
+        await running.settle()
+        assert len(running.deadline.made) == made
 
 
 # 32: right withdrawn
