@@ -43,6 +43,7 @@ from signer.access.store import StoredBastion, StoredGrant
 from signer.configuration import AccessPermission
 from signer.kube.client import JsonObject
 from signer.model.access import AccessApproval, AccessGrant, AsPolicySays, BastionOf, Creator
+from signer.model.addresses import is_subdomain
 from signer.model.cluster import ClusterKey
 from signer.model.fields import mapping_of
 from signer.ssh.available import AvailableAuthorities, SSHAuthoritiesOf
@@ -139,6 +140,8 @@ async def gather(
         publication=_publication(sources, stored, record, cluster),
         keepalive=keepalive,
         asks_suspension=stored.asks_suspension,
+        stated_cluster=stored.cluster.name if is_subdomain(stored.cluster.name) else "",
+        stated_creator=stored.creator,
     )
     return Gathered(facts, stored, cluster, bastion, desired)
 

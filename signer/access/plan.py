@@ -265,12 +265,11 @@ def _lost_record(facts: Facts) -> GrantRecord:
     """In place of a record that is not as the controller wrote it: every key id that the grant may have is revoked, for
     as long as a certificate may live.
     """
-    grant = facts.grant
-    stated = grant.created_by if isinstance(grant, AccessGrant) else None
+    stated = facts.stated_creator
     created = first_created(facts.metadata.created, facts.now)
     lost = GrantRecord(
         sequence=facts.known_sequence + 1,
-        cluster=grant.cluster.name if isinstance(grant, AccessGrant) else "",
+        cluster=facts.stated_cluster or _UNKNOWN.username,
         creator=stated if isinstance(stated, Creator) else _UNKNOWN,
         created=created,
         spec_digest=digest_of(),

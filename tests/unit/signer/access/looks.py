@@ -86,6 +86,8 @@ def facts(*, sealed: bool = True, heartbeat: str = "", spec: dict[str, Any] | No
         publication=Publication.PENDING,
         keepalive=Keepalive.NONE,
         asks_suspension=grant.is_suspended,
+        stated_cluster=grant.cluster.name,
+        stated_creator=grant.created_by,
     )
     return replace(usual, **changes)
 
