@@ -8,7 +8,7 @@ every login. A denial by such a person ends the grant.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -19,7 +19,7 @@ from signer.model.seal import joined
 
 MAXIMUM_SEALED: Final = 16
 MAXIMUM_CANDIDATES: Final = 64
-"""Approvals of one grant that are looked at, oldest first: each may cost a review at the API server."""
+"""Approvals of one grant that are looked at: each may cost a review at the API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,15 @@ def digest_of_approval(approval: AccessApproval) -> str:
     return hashlib.sha256(joined(*texts, approval.spec_digest, *stated).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def candidates(grant: AccessGrant, approvals: Iterable[AccessApproval]) -> tuple[AccessApproval, ...]:
-    """The approvals that are about this grant as it is, oldest first. An earlier grant of that name had another UID."""
+def candidates(
+    grant: AccessGrant, approvals: Iterable[AccessApproval], sealed: Sequence[SealedApproval] = ()
+) -> tuple[AccessApproval, ...]:
+    """The approvals that are about this grant as it is. An earlier grant of that name had another UID.
+
+    Anybody who may make approvals may make many: of each person, the last one of each decision counts, besides those
+    that are sealed. Sealed ones come first, then denials, then the oldest.
+    """
+    known = {one.uid for one in sealed}
     found = [
         one
         for one in approvals
@@ -52,28 +59,52 @@ def candidates(grant: AccessGrant, approvals: Iterable[AccessApproval]) -> tuple
         and not one.metadata.is_deleted
     ]
     found.sort(key=lambda one: (one.metadata.created, one.metadata.uid))
-    return tuple(found[:MAXIMUM_CANDIDATES])
+    last = {(one.created_by, one.decision): one.metadata.uid for one in found}.values()
+    kept = [one for one in found if one.metadata.uid in known or one.metadata.uid in last]
+    kept.sort(key=lambda one: (one.metadata.uid not in known, one.decision is not Decision.DENY))
+    return tuple(kept[:MAXIMUM_CANDIDATES])
 
 
 def newly_sealed(
-    found: Sequence[AccessApproval], sealed: Sequence[SealedApproval], lock: Lock, creator: Creator
+    found: Sequence[AccessApproval],
+    sealed: Sequence[SealedApproval],
+    lock: Lock,
+    creator: Creator,
+    rights: Mapping[str, RightAnswer],
 ) -> tuple[SealedApproval, ...]:
-    """The sealed approvals that still exist, and those whose creators are proven now. The creator's own are not kept,
-    and a second one of a person takes no place.
+    """The sealed approvals that still exist, and those whose creators are proven now, and may approve. The creator's
+    own are not kept, and a second one of a person takes no place. A denial always has one.
+
+    ``rights`` are the persons', by UID of the approval: who has none could take all places else.
     """
     present = {one.metadata.uid: one for one in found}
     kept = [one for one in sealed if one.uid in present]
-    known = {one.uid for one in kept}
     for approval in found:
-        if approval.metadata.uid in known or len(kept) >= MAXIMUM_SEALED:
+        uid, is_denial = approval.metadata.uid, approval.decision is Decision.DENY
+        if any(one.uid == uid for one in kept) or not isinstance(rights.get(uid), Allowed):
+            continue
+        if len(kept) >= MAXIMUM_SEALED and not is_denial:
             continue
         try:
             person = prove_creator(approval.created_by, approval.metadata.created, lock)
         except CreatorNotProven:
             continue
-        if not is_same_person(person, creator):
-            kept.append(SealedApproval(approval.metadata.uid, person.username, digest_of_approval(approval)))
+        if is_same_person(person, creator) or _has_said(person, approval.decision, kept, present):
+            continue
+        one = SealedApproval(uid, person.username, digest_of_approval(approval))
+        kept = [*kept[: MAXIMUM_SEALED - 1], one]
     return tuple(kept)
+
+
+def _has_said(
+    person: Creator, decision: Decision, kept: Iterable[SealedApproval], present: Mapping[str, AccessApproval]
+) -> bool:
+    """Whether an authentic one of those kept is the same word of that person."""
+    same = (present[one.uid] for one in kept if digest_of_approval(present[one.uid]) == one.digest)
+    return any(
+        one.decision is decision and isinstance(one.created_by, Creator) and is_same_person(one.created_by, person)
+        for one in same
+    )
 
 
 def authentic(found: Sequence[AccessApproval], sealed: Sequence[SealedApproval]) -> tuple[AccessApproval, ...]:

@@ -36,7 +36,7 @@ from signer.access.record import BrokenRecord, Closing, GrantRecord, GrantSeals,
 from signer.access.signing import SignedHop, sign_hops
 from signer.access.store import StoredBastion, StoredGrant
 from signer.access.targets import bastion_known_hosts
-from signer.audit.log import AuditLog
+from signer.audit.log import AuditLog, AuditLogUnavailable
 from signer.kube.calls import GetCreateReplacePatchDelete
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, NotFound
@@ -90,7 +90,7 @@ async def carry_out(step: Step, gathered: Gathered, tools: Tools, keys: Controll
         ApiError: it may not have happened. Look again.
         NotIssued: no certificates can be made now.
         Deferred: the controller key is not available.
-        AuditLogUnavailable: nothing has happened.
+        AuditLogUnavailable: nothing has happened, but that the certificates of a grant that ends are revoked.
     """
     match step.move:
         case Rest():
@@ -140,12 +140,24 @@ async def _write_record(step: Step, gathered: Gathered, tools: Tools, keys: Cont
         raise TypeError("a step that writes a record has one")
     status = _record_status(step.record, gathered, keys)
     if isinstance(step.record.state, Closing) and _is_new_end(step.record, gathered.facts.record):
-        await log_end(gathered.facts, step.record, WHY[step.record.state.cause], tools.audit_log)
+        try:
+            await log_end(gathered.facts, step.record, WHY[step.record.state.cause], tools.audit_log)
+        except AuditLogUnavailable:
+            await _revoke(step.record, gathered, tools)
+            raise
     if isinstance(step.record.state, Closing):
         status.update({"certificates": [], "knownHosts": [], "ingress": None})
     await _write_status(step, gathered, tools, status)
     if isinstance(step.record.state, Closing):
         effects.closed(gathered, step.record)
+
+
+async def _revoke(record: GrantRecord, gathered: Gathered, tools: Tools) -> None:
+    """The end waits for the audit log, but the sessions do not."""
+    if isinstance(record.last_end, datetime):
+        cluster = ClusterKey(gathered.cluster.namespace, record.cluster)
+        for epoch in record.revoked_epochs:
+            await tools.revocation_list.add(cluster, record.key_id(gathered.facts.metadata, epoch), record.last_end)
 
 
 async def _issue(

@@ -60,6 +60,9 @@ class GrantReason(StrEnum):
     TERMINATED = "Terminated"
 
 
+MAXIMUM_MESSAGE: Final = 512
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """One condition to be written."""
@@ -69,24 +72,22 @@ class Condition:
     """``True``, ``False`` or ``Unknown``."""
     reason: str
     message: str
+    """As it is written: a longer one would differ from that in the status at each look."""
 
 
 def met(kind: GrantCondition, reason: GrantReason | Cause, message: str) -> Condition:
     """The condition holds."""
-    return Condition(kind, "True", reason.value, printable(message))
+    return Condition(kind, "True", reason.value, printable(message)[:MAXIMUM_MESSAGE])
 
 
 def unmet(kind: GrantCondition, reason: GrantReason | Cause | str, message: str) -> Condition:
     """The condition does not hold."""
-    return Condition(kind, "False", str(getattr(reason, "value", reason)), printable(message))
+    return Condition(kind, "False", str(getattr(reason, "value", reason)), printable(message)[:MAXIMUM_MESSAGE])
 
 
 def unknown(kind: GrantCondition, reason: GrantReason | Cause, message: str) -> Condition:
     """Nobody knows."""
-    return Condition(kind, "Unknown", reason.value, printable(message))
-
-
-MAXIMUM_MESSAGE: Final = 512
+    return Condition(kind, "Unknown", reason.value, printable(message)[:MAXIMUM_MESSAGE])
 
 
 def condition_objects(
@@ -102,7 +103,7 @@ def condition_objects(
                 "type": one.type.value,
                 "status": one.status,
                 "reason": one.reason,
-                "message": one.message[:MAXIMUM_MESSAGE],
+                "message": one.message,
                 "lastTransitionTime": since or format_time(now),
                 "observedGeneration": generation,
             }

@@ -38,9 +38,11 @@ FOREIGN_NAME: Final = "node-access-probe:nobody"
 """No authenticator gives this name: a colon follows only known prefixes such as ``system:``."""
 _PROBE_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 _ZERO_UID: Final = "00000000-0000-4000-8000-000000000000"
-_REFUSED_BY_ADMISSION: Final = ("ValidatingAdmissionPolicy '", 'admission webhook "')
+_REFUSED_BY_POLICY: Final = "ValidatingAdmissionPolicy '{}' with binding '{}' denied request"
+_REFUSED_BY_WEBHOOK: Final = 'admission webhook "{}" denied the request'
 """What the API server puts before the message of a policy (``apiserver/pkg/admission/plugin/policy/validating``) and of
-a webhook (``apiserver/pkg/admission/plugin/webhook/errors``). RBAC's refusals have neither."""
+a webhook (``apiserver/pkg/admission/plugin/webhook/errors``). RBAC's refusals have neither. Refusals by others, such as
+a policy that demands labels, say nothing about ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,16 @@ class _NoGuards:
     message: str
 
 
-_Guards: TypeAlias = tuple[Guard, ...] | _NoGuards
+@dataclass(frozen=True, slots=True)
+class _Complete:
+    """All of them are there."""
+
+    guards: tuple[Guard, ...]
+    refusals: tuple[str, ...]
+    """What a refusal by one of them says."""
+
+
+_Guards: TypeAlias = _Complete | _NoGuards
 
 
 @dataclass(slots=True)
@@ -90,14 +101,16 @@ class CreatorLock:
         self._guards: _Guards = _NoGuards("not read yet")
         self._guards_read_at = float("-inf")
 
-    async def fresh(self, namespace: str) -> Lock:
-        """The answer of a trial that is at most ``TRIED_SECONDS`` old."""
+    async def fresh(self, namespace: str, since: float = float("-inf")) -> Lock:
+        """The answer of a trial that is at most ``TRIED_SECONDS`` old, and began at ``since`` (monotonic) or later."""
         if not self._is_required:
             return Unverified()
         known = self._namespaces.setdefault(namespace, _Namespace(float("-inf")))
         async with known.lock:
-            if self._monotonic() - known.tried_at >= TRIED_SECONDS:
-                await self._try(namespace, known)
+            if known.tried_at < since or self._monotonic() - known.tried_at >= TRIED_SECONDS:
+                await self._try(namespace, known, since)
+            if known.tried_at < since and isinstance(known.answer, Protected):
+                return ProtectionUnknown("the trial of the creator lock failed just now")
         return known.answer
 
     def forget(self, namespace: str) -> None:
@@ -108,9 +121,9 @@ class CreatorLock:
         """Those that were tried."""
         return iter(tuple(self._namespaces))
 
-    async def _try(self, namespace: str, known: _Namespace) -> None:
+    async def _try(self, namespace: str, known: _Namespace, since: float) -> None:
         now = self._monotonic()
-        answer = await self._answer(namespace)
+        answer = await self._answer(namespace, since)
         if isinstance(answer, ProtectionUnknown) and isinstance(known.answer, Protected):
             if now - known.tried_at <= TRUSTED_SECONDS:
                 return  # the last trial still counts, and the next look tries again
@@ -118,20 +131,20 @@ class CreatorLock:
             known.tried_at = now
         known.answer = answer
 
-    async def _answer(self, namespace: str) -> Lock:
+    async def _answer(self, namespace: str, since: float) -> Lock:
         try:
-            guards = await self._read_guards()
+            guards = await self._read_guards(since)
             if isinstance(guards, _NoGuards):
                 return NotProtected(guards.message)
             for resource, body in _probes(namespace):
-                accepted = await self._accepts(resource, namespace, body)
+                accepted = await self._accepts(resource, namespace, body, guards.refusals)
                 if accepted:
                     return NotProtected(f"the API server accepts {accepted} in a foreign name")
         except ApiError as error:
             return ProtectionUnknown(f"the trial of the creator lock failed: {error}")
-        return Protected(guards, self._now())
+        return Protected(guards.guards, self._now())
 
-    async def _accepts(self, resource: Resource, namespace: str, body: JsonObject) -> str:
+    async def _accepts(self, resource: Resource, namespace: str, body: JsonObject, refusals: tuple[str, ...]) -> str:
         """The kind that is accepted in a foreign name; empty if it is not.
 
         Raises:
@@ -140,16 +153,18 @@ class CreatorLock:
         try:
             answer = await self._client.create(resource.collection(namespace), body, {"dryRun": "All"})
         except (Forbidden, Invalid) as error:
-            if any(text in error.message for text in _REFUSED_BY_ADMISSION):
+            if any(text in error.message for text in refusals):
                 return ""
             raise
         stated = mapping_of(mapping_of(answer, "spec"), "createdBy")
         return text_of(body, "kind") if text_of(stated, "username") == FOREIGN_NAME else ""
 
-    async def _read_guards(self) -> _Guards:
-        if self._monotonic() - self._guards_read_at >= GUARDS_SECONDS:
-            self._guards = await self._policies() or await self._webhook()
-            self._guards_read_at = self._monotonic()
+    async def _read_guards(self, since: float) -> _Guards:
+        now = self._monotonic()
+        if self._guards_read_at < since or now - self._guards_read_at >= GUARDS_SECONDS:
+            guards = await self._policies() or await self._webhook()
+            self._guards, self._guards_read_at = guards, now
+            return guards
         return self._guards
 
     async def _policies(self) -> _Guards | None:
@@ -169,7 +184,7 @@ class CreatorLock:
                     found.append(_guard(await self._client.get(resource.object(name))))
                 except NotFound:
                     return _NoGuards(f"there is no object {name} of {resource.plural}; install the policies for access")
-        return tuple(found)
+        return _Complete(tuple(found), tuple(_REFUSED_BY_POLICY.format(name, name) for name in self._names.policies))
 
     async def _webhook(self) -> _Guards:
         name = self._names.webhook
@@ -179,7 +194,8 @@ class CreatorLock:
             return _NoGuards(
                 f"the API server serves no ValidatingAdmissionPolicies, and there is no webhook configuration {name}"
             )
-        return (_guard(found),)
+        webhooks = [text_of(one, "name") for one in items_of(found, "webhooks") if isinstance(one, Mapping)]
+        return _Complete((_guard(found),), tuple(map(_REFUSED_BY_WEBHOOK.format, webhooks)))
 
 
 def _guard(manifest: JsonObject) -> Guard:

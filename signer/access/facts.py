@@ -13,7 +13,15 @@ from signer.access.lifetimes import Lifetime
 from signer.access.parts import BastionState, Publication, TargetsAnswer
 from signer.access.record import StoredRecord
 from signer.access.right_answers import RightAnswer
-from signer.model.access import AccessApproval, AccessGrant, BastionChoice, InvalidAccessGrant, ObjectMetadata
+from signer.model.access import (
+    AccessApproval,
+    AccessGrant,
+    BastionChoice,
+    CreatorNotStated,
+    InvalidAccessGrant,
+    ObjectMetadata,
+    StatedCreator,
+)
 from signer.model.access.grant import FINALIZER
 
 
@@ -112,6 +120,12 @@ class Facts:
     publication: Publication
     """Of the key id of the sealed epoch."""
     keepalive: Keepalive
+    asks_suspension: bool = False
+    """``spec.suspend`` is true, also of an object that is otherwise invalid."""
+    stated_cluster: str = ""
+    """Also of an object that is otherwise invalid; empty if it names none that there could be."""
+    stated_creator: StatedCreator = field(default_factory=CreatorNotStated)
+    """Also of an object that is otherwise invalid."""
     known_sequence: int = 0
     """The highest sequence of the record that this process has seen."""
 

@@ -43,6 +43,7 @@ from signer.access.store import StoredBastion, StoredGrant
 from signer.configuration import AccessPermission
 from signer.kube.client import JsonObject
 from signer.model.access import AccessApproval, AccessGrant, AsPolicySays, BastionOf, Creator
+from signer.model.addresses import is_subdomain
 from signer.model.cluster import ClusterKey
 from signer.model.fields import mapping_of
 from signer.ssh.available import AvailableAuthorities, SSHAuthoritiesOf
@@ -94,9 +95,10 @@ async def gather(
     *,
     key_wait_over: bool,
     age: float,
+    lock_since: float = float("-inf"),
 ) -> Gathered:
     """Look at everything once. ``record`` is the grant's, with its seal verified. ``age`` bounds the age of answers
-    about rights, in seconds.
+    about rights, in seconds. The trial of the creator lock begins at ``lock_since`` (monotonic) or later.
 
     Raises:
         Deferred: the caches are out of touch.
@@ -108,8 +110,11 @@ async def gather(
     rules = rules_of(grant, cluster.namespace, policy, sources.permission)
     created = record.created if isinstance(record, GrantRecord) else first_created(stored.metadata.created, now)
     lifetime = lifetime_of(_duration(grant, record), created, policy, sources.permission)
-    lock = await sources.lock.fresh(cluster.namespace)
-    found = candidates(grant, sources.approvals_of(*_key(stored))) if isinstance(grant, AccessGrant) else ()
+    # Before the trial: it says nothing about an approval that comes later.
+    sealed = record.approvals if isinstance(record, GrantRecord) else ()
+    said = sources.approvals_of(*_key(stored))
+    found = candidates(grant, said, sealed) if isinstance(grant, AccessGrant) else ()
+    lock = await sources.lock.fresh(cluster.namespace, lock_since)
     targets = _targets(sources, grant, record)
     bastion, state, is_deleting = _bastion(sources, stored)
     available = sources.authorities_of(cluster)
@@ -134,6 +139,9 @@ async def gather(
         authority=available.user.public_key.fingerprint if isinstance(available, AvailableAuthorities) else "",
         publication=_publication(sources, stored, record, cluster),
         keepalive=keepalive,
+        asks_suspension=stored.asks_suspension,
+        stated_cluster=stored.cluster.name if is_subdomain(stored.cluster.name) else "",
+        stated_creator=stored.creator,
     )
     return Gathered(facts, stored, cluster, bastion, desired)
 

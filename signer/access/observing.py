@@ -8,6 +8,7 @@ the controller has seen, and nothing follows from it: the creator has to say it 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from signer.access.approvals import newly_sealed
@@ -34,18 +35,20 @@ def first_record(facts: Facts, grant: AccessGrant, creator: Creator, guard: str)
         seen=Seen.of(grant, guard),
         ingress=grant.ingress,
         is_suspended=grant.is_suspended,
-        approvals=newly_sealed(facts.approvals, (), facts.lock, creator),
+        approvals=newly_sealed(facts.approvals, (), facts.lock, creator, facts.approvers),
     )
 
 
 def observed(facts: Facts, record: GrantRecord) -> GrantRecord:
     """The record after this look; the same one if nothing counts that it does not have."""
     grant = facts.grant
-    if not isinstance(grant, AccessGrant) or grant.digest != record.spec_digest:
-        return record
     changes: dict[str, object] = {}
-    if grant.is_suspended:
+    if facts.asks_suspension:
         changes["is_suspended"] = True
+    if not isinstance(grant, AccessGrant) or grant.digest != record.spec_digest:
+        if facts.asks_suspension:  # who takes it back is to be seen
+            changes["seen"] = replace(record.seen, is_suspended=True)
+        return _changed(record, changes)
     try:
         guard = require_lock(facts.lock).identity
     except CreatorNotProven:
@@ -69,7 +72,7 @@ def observed(facts: Facts, record: GrantRecord) -> GrantRecord:
         else:
             heartbeat_seen = before.heartbeat  # it counts at a later look
     changes["seen"] = Seen(guard, heartbeat_seen, asked.ingress, asked.is_suspended)
-    changes["approvals"] = newly_sealed(facts.approvals, record.approvals, facts.lock, record.creator)
+    changes["approvals"] = newly_sealed(facts.approvals, record.approvals, facts.lock, record.creator, facts.approvers)
     return _changed(record, changes)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
+from attestors.wire.ssh.errors import SSHRefused
 from signer.access.checks import (
     BEFORE_SEALING,
     CHECKS,
@@ -223,10 +224,22 @@ def _without_record(facts: Facts, certify: Certify) -> Step:
         reason = GrantReason.CREATOR_NOT_PROVEN if error.is_final else GrantReason.CREATOR_NOT_PROTECTED
         stopped = Stopped(len(BEFORE_SEALING) + 1, Held(reason, str(error)), None)
         return Step(Rest(), NoRecord(), _stopped(facts, stopped), _sooner(facts, stopped.first, life.until))
+    record = first_record(facts, grant, creator, guard)
+    if not _has_key_ids(facts, record):
+        held = Held(GrantReason.INVALID, "namespace, names and creator are too long for a key id; shorten a name")
+        return Step(Rest(), NoRecord(), _stopped(facts, Stopped(len(BEFORE_SEALING), held, None)), life.until)
     if not facts.has_finalizer:
         return Step(AddFinalizer(), NoRecord(), again=facts.now)
-    record = first_record(facts, grant, creator, guard)
     return _living(facts, record, record, certify, is_unwritten=True)
+
+
+def _has_key_ids(facts: Facts, record: GrantRecord) -> bool:
+    """Whether every epoch of the grant can have a key id: without one, nothing could be revoked."""
+    try:
+        record.key_id(facts.metadata, MAXIMUM_EPOCH)
+    except SSHRefused:
+        return False
+    return True
 
 
 _NO_RECORD: Final = GrantRecord(
@@ -245,17 +258,19 @@ _NO_RECORD: Final = GrantRecord(
 """Checks before sealing take none."""
 
 
+_UNKNOWN: Final = Creator("unknown", "", frozenset())
+
+
 def _lost_record(facts: Facts) -> GrantRecord:
     """In place of a record that is not as the controller wrote it: every key id that the grant may have is revoked, for
     as long as a certificate may live.
     """
-    grant = facts.grant
-    stated = grant.created_by if isinstance(grant, AccessGrant) else None
+    stated = facts.stated_creator
     created = first_created(facts.metadata.created, facts.now)
-    return GrantRecord(
+    lost = GrantRecord(
         sequence=facts.known_sequence + 1,
-        cluster=grant.cluster.name if isinstance(grant, AccessGrant) else "",
-        creator=stated if isinstance(stated, Creator) else Creator("unknown", "", frozenset()),
+        cluster=facts.stated_cluster or _UNKNOWN.username,
+        creator=stated if isinstance(stated, Creator) else _UNKNOWN,
         created=created,
         spec_digest=digest_of(),
         logins=(),
@@ -269,6 +284,8 @@ def _lost_record(facts: Facts) -> GrantRecord:
         last_end=facts.now.replace(microsecond=0) + LONGEST_CERTIFICATE,
         every_epoch=True,
     )
+    # No certificate was ever made for a creator who fits no key id: another is stated now.
+    return lost if _has_key_ids(facts, lost) else replace(lost, creator=_UNKNOWN)
 
 
 # Alive

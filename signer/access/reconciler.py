@@ -34,6 +34,7 @@ from signer.access.record import (
     GrantRecord,
     GrantSeals,
     Live,
+    NoRecord,
     Stage,
     StoredRecord,
 )
@@ -43,11 +44,13 @@ from signer.access.store import StoredBastion, StoredGrant
 from signer.audit.log import AuditLogUnavailable
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Conflict
+from signer.kube.resources import ACCESS_GRANTS
 from signer.kube.supervision import isolated
 from signer.kube.workqueue import QueueClosed, WorkQueue
 from signer.model.access import GrantReference
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable
+from signer.model.fields import mapping_of, text_of
 from signer.model.flow import Flow, PriorityLevel
 from signer.model.seal import ControllerKeys
 from signer.ssh.revocations import RevocationsUnknown
@@ -283,11 +286,16 @@ class GrantReconciler:
         if _needs_fresh_rights(step, gathered.facts):
             gathered = await self._gather(stored, record, FRESH_AGE)
             step = plan(gathered.facts, self._certify)
+        if _believes(step, gathered.facts):
+            gathered = await self._gather(stored, record, FRESH_AGE, self._monotonic())
+            step = plan(gathered.facts, self._certify)
         step = await self._carry_out(step, gathered, keys)
         self._note(key, step, gathered)
         return self._pause(step, gathered.facts)
 
-    async def _gather(self, stored: StoredGrant, record: StoredRecord, age: float) -> Gathered:
+    async def _gather(
+        self, stored: StoredGrant, record: StoredRecord, age: float, lock_since: float = float("-inf")
+    ) -> Gathered:
         uid = stored.metadata.uid
         keepalive = Keepalive.ASKED if stored.asks_keepalive else Keepalive.NONE
         if uid in self._keepalives:
@@ -300,8 +308,10 @@ class GrantReconciler:
         else:
             self._unknown_keys.pop(uid, None)
         self._reserve(stored, record)
-        gathered = await gather(self._sources, stored, record, keepalive, key_wait_over=over, age=age)
-        return self._without_replay(gathered)
+        gathered = await gather(
+            self._sources, stored, record, keepalive, key_wait_over=over, age=age, lock_since=lock_since
+        )
+        return await self._without_replay(gathered)
 
     def _reserve(self, stored: StoredGrant, record: StoredRecord) -> None:
         """The list of revocations keeps a place for each grant that has certificates, also after a restart."""
@@ -312,17 +322,42 @@ class GrantReconciler:
             with contextlib.suppress(RevocationsUnknown, RevocationListFull):
                 self._tools.revocation_list.reserve(cluster_of(stored, record), key_id, record.last_end)
 
-    def _without_replay(self, gathered: Gathered) -> Gathered:
-        """A record that is older than one that this process knows was put back by somebody."""
+    async def _without_replay(self, gathered: Gathered) -> Gathered:
+        """A record that is older than one that this process knows was put back by somebody, and one that is gone was
+        taken away.
+
+        Raises:
+            Conflict: the watch is behind what this process has written.
+        """
         record, uid = gathered.facts.record, gathered.facts.metadata.uid
-        if not isinstance(record, GrantRecord):
-            return gathered
         known = self._sequences.get(uid, 0)
-        if record.sequence < known:
+        if isinstance(record, GrantRecord) and record.sequence >= known:
+            self._sequences[uid] = record.sequence
+            return gathered
+        if isinstance(record, NoRecord) and not known:
+            return gathered
+        if isinstance(record, BrokenRecord):
+            broken = record
+        elif isinstance(record, NoRecord):
+            broken = BrokenRecord("the record was taken away")
+        else:
             broken = BrokenRecord("an older record was put back")
-            return replace(gathered, facts=replace(gathered.facts, record=broken, known_sequence=known))
-        self._sequences[uid] = record.sequence
-        return gathered
+        if not broken.is_key_unknown:
+            await self._require_current(gathered.stored)
+        return replace(gathered, facts=replace(gathered.facts, record=broken, known_sequence=known))
+
+    async def _require_current(self, stored: StoredGrant) -> None:
+        """Nothing that cannot be taken back follows from an object that the API server does not have any more: a watch
+        may tell of former versions after this process has written the next ones.
+
+        Raises:
+            Conflict: there is another version.
+        """
+        metadata = stored.metadata
+        found = await self._tools.management.get(ACCESS_GRANTS.object(metadata.name, metadata.namespace))
+        if text_of(mapping_of(found, "metadata"), "resourceVersion") != metadata.resource_version:
+            self._tools.grants.written(found)
+            raise Conflict("the watch is behind", status=409)
 
     def _certify(self, facts: IssuanceFacts) -> tuple[HopRequest, ...]:
         """Implements :data:`~signer.access.plan.Certify`."""
@@ -460,6 +495,22 @@ def _names(cluster: ClusterKey) -> tuple[str, str]:
 
 def _needs_fresh_rights(step: Step, facts: Facts) -> bool:
     return isinstance(step.move, Issue) or _counts_heartbeat(step, facts)
+
+
+def _believes(step: Step, facts: Facts) -> bool:
+    """Whether the step takes into the record what admission alone proves. Admission may be off since the last trial, so
+    another one is made, which is younger than what is believed. Heartbeats, which come all the time, prolong at most.
+    """
+    record, before = step.record, facts.record
+    if not isinstance(record, GrantRecord):
+        return False
+    if not isinstance(before, GrantRecord):
+        return isinstance(before, NoRecord)
+    return (
+        record.ingress != before.ingress
+        or (before.is_suspended and not record.is_suspended)
+        or not {one.uid for one in record.approvals} <= {one.uid for one in before.approvals}
+    )
 
 
 def _counts_heartbeat(step: Step, facts: Facts) -> bool:

@@ -16,7 +16,15 @@ import msgspec
 
 from signer.access.record import MAXIMUM_RECORD_BYTES, BrokenRecord, GrantSeals, NoRecord, StoredRecord
 from signer.kube.client import JsonObject
-from signer.model.access import AccessGrant, InvalidAccessGrant, ObjectMetadata, parse_access_grant
+from signer.model.access import (
+    AccessGrant,
+    CreatorNotStated,
+    InvalidAccessGrant,
+    ObjectMetadata,
+    StatedCreator,
+    parse_access_grant,
+)
+from signer.model.access.creator import read_creator
 from signer.model.access.metadata import read_metadata
 from signer.model.access.reader import Reader
 from signer.model.cluster import ClusterKey
@@ -41,6 +49,10 @@ class StoredGrant:
     cluster: ClusterKey
     """As the object says."""
     asks_keepalive: bool
+    asks_suspension: bool
+    """Also of an invalid object."""
+    creator: StatedCreator
+    """As the object says, also of an invalid one."""
     record: bytes = field(repr=False)
     conditions: bytes = field(repr=False)
     """``status.conditions``, as they came, compressed."""
@@ -81,10 +93,11 @@ def stored_grant(manifest: JsonObject) -> StoredGrant:
     grant: AccessGrant | InvalidAccessGrant
     try:
         grant = replace(parse_access_grant(manifest), status=_NO_STATUS)
-        cluster, keepalive = grant.cluster, grant.asks_keepalive
+        cluster, keepalive, creator = grant.cluster, grant.asks_keepalive, grant.created_by
     except InvalidAccessGrant as error:
         grant, keepalive = InvalidAccessGrant(error.field, error.message), False
         cluster = ClusterKey(metadata.namespace, text_of(mapping_of(spec, "clusterRef"), "name")[:253])
+        creator = _stated_creator(spec)
     conditions = [one for one in items_of(status, "conditions") if isinstance(one, Mapping)][:_MAXIMUM_CONDITIONS]
     generation = status.get("observedGeneration")
     return StoredGrant(
@@ -92,11 +105,20 @@ def stored_grant(manifest: JsonObject) -> StoredGrant:
         grant,
         cluster,
         keepalive,
+        spec.get("suspend") is True,
+        creator,
         _bounded(status.get("record")),
         _packed(_ENCODE(conditions)),
         generation if type(generation) is int else 0,
         (text_of(status, "lastHeartbeatTimestamp"), text_of(status, "expirationTimestamp")),
     )
+
+
+def _stated_creator(spec: Mapping[str, Any]) -> StatedCreator:
+    try:
+        return read_creator(Reader(InvalidAccessGrant, "spec", spec))
+    except InvalidAccessGrant:
+        return CreatorNotStated()
 
 
 def _bounded(record: object) -> bytes:

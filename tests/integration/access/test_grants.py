@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -13,6 +14,8 @@ from attestors.wire.ssh.certificate import parse_certificate_line
 from signer.access.creator import Lock, NotProtected, Protected, ProtectionUnknown
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.audit.access_line import EndLine, IssuanceLine
+from signer.audit.lines import Content
+from signer.audit.log import AuditLogUnavailable
 from signer.kube.client import Client
 from signer.kube.errors import Conflict
 from signer.kube.resources import ACCESS_GRANTS
@@ -225,6 +228,87 @@ async def test_a_record_of_before_that_somebody_put_back_ends_the_grant(world: W
         await running.settle()
         assert world.reason() == "RecordNotAuthentic"
         assert of in world.revoked()
+
+
+async def test_a_record_that_somebody_takes_away_ends_the_grant(world: World) -> None:
+    """And does not make it a new one, whose former certificates nobody revokes."""
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.edit({"status": {"record": None}}, subresource="status")
+        await running.settle()
+        assert world.reason() == "RecordNotAuthentic"
+        assert of in world.revoked()
+
+
+async def test_a_watch_that_is_behind_ends_no_grant(world: World) -> None:
+    """It tells of the version before this process's last write, after that write."""
+    async with process(world) as running:
+        await issued(world, running)
+        before = world.found()
+        world.pass_by(20 * MINUTE)
+        world.beat("1")
+        await running.settle()
+        running.stores.grants.applied(before)
+        with contextlib.suppress(Conflict):
+            await running.reconciler.look((NAMESPACE, "repair"))
+        await running.settle()
+        assert world.revoked() == set()
+        assert world.counts.ends == []
+        assert world.reason() == "CertificatesIssued"
+
+
+async def test_admission_that_is_off_since_the_last_trial_seals_nothing(world: World) -> None:
+    """The last trial is up to a minute old: another one is made before a creator or an approval is believed."""
+    world.lock.now = NotProtected("somebody has deleted the policies")
+    async with process(world) as running:
+        world.grant()
+        await running.settle()
+        assert "record" not in world.status()
+        assert world.reason() == "CreatorNotProtected"
+        world.lock.now = None
+        await running.settle()
+        world.lock.now = NotProtected("somebody has deleted the policies")
+        world.edit({"spec": {"ingress": WIDE}})
+        await running.settle()
+        assert world.status()["record"]["ingress"] == []
+        world.approve("a-1", BOB, world.found(), decision="Deny")
+        world.allow("bob", verbs=("approve",))
+        world.pass_by(2 * MINUTE)
+        await running.settle()
+        assert world.status()["record"]["approvals"] == []
+
+
+async def test_an_end_that_cannot_be_logged_revokes_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(content: Content) -> None:
+        raise AuditLogUnavailable("the disk is full")
+
+    async with process(world) as running:
+        of = await issued(world, running)
+        with monkeypatch.context() as disk:
+            disk.setattr(world.audit, "append", full)
+            world.edit({"spec": {"suspend": True}})
+            await running.in_step()
+            with pytest.raises(AuditLogUnavailable):
+                await running.reconciler.look((NAMESPACE, "repair"))
+        assert world.revoked() == {of}
+        assert "closing" not in world.status()["record"], "the end is in the audit log first"
+        await running.settle()
+        assert world.status()["record"]["closing"]["stage"] == "Terminated"
+
+
+async def test_a_long_message_is_written_once(world: World) -> None:
+    """One that the status cannot hold was another one at each look."""
+    nodes = [f"{letter * 60}.{letter * 60}.{letter * 60}.{letter * 60}" for letter in "abcdefgh"]
+    world.nodes.clear()
+    world.unknown_nodes = ", ".join(nodes)
+    async with process(world) as running:
+        world.grant(target={"nodes": nodes})
+        await running.settle()
+        assert world.reason() == "TargetsUnknown"
+        made = len(running.deadline.made)
+        world.pass_by(MINUTE)
+        await running.settle()
+        assert len(running.deadline.made) == made
 
 
 # 32: right withdrawn

@@ -130,9 +130,11 @@ class ChosenLock:
     """What the trial of the creator lock shows."""
 
     answer: Lock
+    now: Lock | None = None
+    """What a trial shows that is made now, if something else."""
 
-    async def fresh(self, namespace: str) -> Lock:
-        return self.answer
+    async def fresh(self, namespace: str, since: float = float("-inf")) -> Lock:
+        return self.answer if self.now is None or since == float("-inf") else self.now
 
     def forget(self, namespace: str) -> None:
         """Nothing is kept."""
@@ -176,6 +178,7 @@ class World:
     now: datetime = field(default_factory=lambda: (datetime.now(UTC) + timedelta(seconds=5)).replace(microsecond=0))
     nodes: set[str] = field(default_factory=lambda: {"worker-1", "worker-2"})
     gone_nodes: set[str] = field(default_factory=set)
+    unknown_nodes: str = "not attested"
     published: set[str] = field(default_factory=set)
     publishes: bool = True
     """Whether the trust bundle follows the list."""
@@ -213,7 +216,7 @@ class World:
             return TargetsFound(tuple(map(_target, found)))
         if was_found or self.gone_nodes.issuperset(grant.target.names):
             return TargetsGone("no Machine is left")
-        return TargetsUnknown("not attested")
+        return TargetsUnknown(self.unknown_nodes)
 
     def known_hosts(self, grant: AccessGrant, found: TargetsFound) -> tuple[str, ...]:
         return (f"@cert-authority * {AUTHORITY_KEY}",)

@@ -85,6 +85,9 @@ def facts(*, sealed: bool = True, heartbeat: str = "", spec: dict[str, Any] | No
         authority=AUTHORITY.public_key.fingerprint,
         publication=Publication.PENDING,
         keepalive=Keepalive.NONE,
+        asks_suspension=grant.is_suspended,
+        stated_cluster=grant.cluster.name,
+        stated_creator=grant.created_by,
     )
     return replace(usual, **changes)
 

@@ -45,6 +45,10 @@ def said(creator: Mapping[str, Any] = BOB, uid: str = "a-1", **spec: Any) -> Acc
     return found
 
 
+def allowed(*approvals: AccessApproval) -> Mapping[str, Allowed]:
+    return dict.fromkeys((one.metadata.uid for one in approvals), HAS_RIGHT)
+
+
 def held(step: Step) -> None:
     assert not isinstance(step.move, Issue)
     assert reason(step, "Approved") == "ApprovalsMissing"
@@ -116,7 +120,46 @@ def test_a_flood_of_approvals_is_bounded() -> None:
     assert len(found) == MAXIMUM_CANDIDATES
     creator = grant.created_by
     assert isinstance(creator, Creator)
-    assert len(newly_sealed(found, (), facts().lock, creator)) == MAXIMUM_SEALED
+    assert len(newly_sealed(found, (), facts().lock, creator, allowed(*found))) == MAXIMUM_SEALED
+
+
+def test_who_may_not_approve_takes_no_place() -> None:
+    """A member of the project makes many approvals, so that no denial counts."""
+    flood = [said({**BOB, "username": f"p{n}", "uid": f"w-{n}"}, f"a-{n}") for n in range(MAXIMUM_SEALED)]
+    denial = said(CAROL, "b-1", decision="Deny")
+    full = look(RULES, *flood, denial)
+    step = step_of(replace(full, approvers={**dict.fromkeys(full.approvers, Denied("no")), "b-1": HAS_RIGHT}))
+    assert isinstance(step.record, GrantRecord)
+    assert isinstance(step.record.state, Closing) or reason(step) == Cause.DENIED.value, step
+    assert [one.username for one in step.record.approvals] == ["carol"]
+
+
+def test_a_denial_has_a_place_although_all_are_taken() -> None:
+    flood = [said({**BOB, "username": f"p{n}", "uid": f"w-{n}"}, f"a-{n}") for n in range(MAXIMUM_SEALED)]
+    record = issued(look(RULES, *flood))
+    assert len(record.approvals) == MAXIMUM_SEALED
+    step = step_of(replace(look(RULES, *flood, said(CAROL, "b-1", decision="Deny")), record=record))
+    assert isinstance(step.record, GrantRecord)
+    assert isinstance(step.record.state, Closing)
+    assert step.record.state.cause is Cause.DENIED
+    assert len(step.record.approvals) == MAXIMUM_SEALED
+
+
+def test_a_second_approval_of_a_person_takes_no_place() -> None:
+    step = step_of(look(ONE, said(), said(uid="a-2"), said({**CAROL, "uid": BOB["uid"]}, "a-3")))
+    assert isinstance(step.record, GrantRecord)
+    assert [one.uid for one in step.record.approvals] == ["a-1"]
+
+
+def test_one_person_cannot_crowd_others_out() -> None:
+    grant = facts().grant
+    assert isinstance(grant, AccessGrant)
+    flood = [said(BOB, f"a-{n}") for n in range(100)]
+    denial = said(CAROL, "b-1", decision="Deny")
+    assert [one.metadata.uid for one in candidates(grant, [*flood, denial])] == ["b-1", "a-99"]
+    record = issued(look(RULES, said(BOB, "a-0")))
+    found = candidates(grant, [*flood, denial], record.approvals)
+    assert [one.metadata.uid for one in found] == ["a-0", "b-1", "a-99"], "what is sealed stays"
 
 
 @pytest.mark.parametrize("lock", [NotProtected("off"), OTHER_LOCK], ids=["no lock", "younger lock"])
@@ -169,5 +212,5 @@ def test_the_creators_own_approval_takes_no_place_and_counts_for_nothing() -> No
     creator = grant.created_by
     assert isinstance(creator, Creator)
     own = said(ALICE, "own")
-    assert newly_sealed((own,), (), facts().lock, creator) == ()
+    assert newly_sealed((own,), (), facts().lock, creator, allowed(own)) == ()
     assert isinstance(tally(creator, (JudgedApproval(own),), 1), ApprovalsMissing)

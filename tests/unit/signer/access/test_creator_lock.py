@@ -98,6 +98,9 @@ async def test_accepted_in_the_own_name_is_protected() -> None:
     [
         Forbidden('User "x" cannot create resource "accessgrants"', status=403),
         Invalid("spec.target: Required value", status=422),
+        Forbidden("ValidatingAdmissionPolicy 'labels' with binding 'labels' denied request: no owner", status=403),
+        Forbidden("ValidatingAdmissionPolicy 'creators' with binding 'mine' denied request: no", status=403),
+        Forbidden('admission webhook "validate.kyverno.svc-fail" denied the request: no owner', status=403),
         ServerError("down", status=500),
         NOT_SERVED,
     ],
@@ -110,7 +113,13 @@ async def test_a_webhook_counts_where_no_policies_are_served() -> None:
     refused = Forbidden('admission webhook "creators.x" denied the request: createdBy must be you', status=403)
     api = API(
         refuse={"accessgrants": refused, "accessapprovals": refused},
-        guards={"validatingadmissionpolicies": NOT_SERVED},
+        guards={
+            "validatingadmissionpolicies": NOT_SERVED,
+            "validatingwebhookconfigurations": {
+                **guard("validatingwebhookconfigurations"),
+                "webhooks": [{"name": "creators.x"}],
+            },
+        },
     )
     found = await api.tried()
     assert isinstance(found, Protected)
@@ -184,3 +193,27 @@ async def test_unverified_asks_nothing() -> None:
     assert await api.lock(is_required=False).fresh("team-a") == Unverified()
     assert not api.created
     assert not api.reads
+
+
+async def test_a_trial_since_then_is_made_now() -> None:
+    """Also of the guards, which trials share otherwise."""
+    api = API()
+    lock = api.lock()
+    await lock.fresh("team-a")
+    api.time = 1.0
+    assert isinstance(await lock.fresh("team-a", since=0.0), Protected)
+    assert len(api.created) == 2, "the first one began then"
+    reads = api.reads
+    assert isinstance(await lock.fresh("team-a", since=1.0), Protected)
+    assert len(api.created) == 4
+    assert api.reads > reads
+
+
+async def test_a_trial_since_then_that_fails_proves_nothing() -> None:
+    api = API()
+    lock = api.lock()
+    await lock.fresh("team-a")
+    api.time = 1.0
+    api.refuse = {"accessgrants": ServerError("down", status=500)}
+    assert isinstance(await lock.fresh("team-a", since=1.0), ProtectionUnknown)
+    assert isinstance(await lock.fresh("team-a"), Protected), "the first one still counts for what was before"

@@ -91,6 +91,18 @@ def test_suspend_always_counts(lock: Lock | None) -> None:
     assert record.state.cause is Cause.SUSPENDED
 
 
+@pytest.mark.parametrize(
+    "change", [{"spec": {**SPEC, "bastion": "None"}}, {"spec": SPEC, "grant": InvalidAccessGrant("spec", "is odd")}]
+)
+def test_suspend_counts_although_the_creator_has_spoilt_the_spec(change: dict[str, Any]) -> None:
+    """Admission lets a missing bastion be named: that must not keep anybody from ending the sessions."""
+    look = second(**change, asks_suspension=True)
+    record = record_of(look)
+    assert record.is_suspended
+    assert isinstance(record.state, Closing)
+    assert record.state.cause is Cause.SUSPENDED
+
+
 def suspended(lock: Lock | None = None) -> Facts:
     """The kill switch was set and unset."""
     record = record_of(second({**SPEC, "suspend": True}))

@@ -34,7 +34,7 @@ from signer.access.plan import (
     WriteRecord,
     plan,
 )
-from signer.access.record import MAXIMUM_EPOCH, Cause, Closing, GrantRecord, Live, NoCertificate, Stage
+from signer.access.record import MAXIMUM_EPOCH, BrokenRecord, Cause, Closing, GrantRecord, Live, NoCertificate, Stage
 from signer.access.right_answers import Denied, RightUnknown
 from signer.model.access import DeletedAt, InvalidAccessGrant
 from tests.unit.signer.access.looks import (
@@ -362,3 +362,32 @@ def test_a_keepalive_under_other_guards_or_without_the_right_does_not_count_late
 
 def test_a_plan_is_a_function_of_its_facts() -> None:
     assert plan(facts(), certify) == plan(facts(), certify)
+
+
+LONG: Final = {"username": "ü" * 512, "groups": ["system:authenticated"]}
+"""Six characters of a key id for each: longer than a key id may be."""
+
+
+def test_a_creator_who_fits_no_key_id_gets_no_record() -> None:
+    """Otherwise the grant could not end: what is to be revoked has no name."""
+    step = step_of(facts(spec={"creator": LONG}, sealed=False))
+    assert isinstance(step.move, Rest)
+    assert not isinstance(step.record, GrantRecord)
+    assert reason(step) == "Invalid"
+
+
+def test_the_key_ids_of_later_epochs_fit_too() -> None:
+    """``/15`` takes three characters, and so does an escaped slash."""
+    look = facts()
+    for characters, fits in ((0, True), (1, False)):
+        used = len(issued(look).key_id(look.metadata, 0)) - len("alice")
+        name = "/" * 300 + "a" * (1021 + characters - used - 900)
+        long = facts(spec={"creator": {**LONG, "username": name}})
+        assert isinstance(step_of(long).record, GrantRecord) is fits
+
+
+def test_a_lost_record_with_such_a_creator_ends_all_the_same() -> None:
+    look = facts(spec={"creator": LONG}, record=BrokenRecord("somebody changed it"))
+    step = step_of(look)
+    assert isinstance(step.move, Revoke)
+    assert all("/unknown" in one for one in step.move.key_ids)

@@ -29,8 +29,9 @@ from signer.access.record import (
     record_object,
     with_entries,
 )
+from signer.access.right_answers import Allowed
 from signer.access.store import stored_grant
-from signer.model.access import ObjectMetadata
+from signer.model.access import CreatorNotStated, InvalidAccessGrant, ObjectMetadata
 from signer.model.seal import ControllerKeys
 from tests.support.access_objects import BOB
 from tests.unit.signer.access.looks import (
@@ -53,7 +54,8 @@ METADATA: Final = facts().metadata
 def rich() -> GrantRecord:
     """A record with something in every field."""
     look = facts(spec={"bastion": "aws", "ingress": [{"ipBlock": {"cidr": "198.51.100.7/32"}}]}, bastion=READY_BASTION)
-    record = issued(replace(look, approvals=(approval(look, "yes", dict(BOB), "a-1"),)))
+    approvals = (approval(look, "yes", dict(BOB), "a-1"),)
+    record = issued(replace(look, approvals=approvals, approvers={"a-1": Allowed()}))
     state = Closing(Cause.SUSPENDED, NOW, Stage.REVOKED)
     return replace(record, state=state, epoch=3, every_epoch=True, is_suspended=True)
 
@@ -215,3 +217,23 @@ def test_a_record_that_is_too_large_is_not_kept() -> None:
     assert len(stored.record) < 100
     assert isinstance(stored.unsealed(SEALS), BrokenRecord)
     assert stored.record_fields() == frozenset()
+
+
+def test_a_lost_record_of_an_invalid_grant_still_names_what_is_revoked() -> None:
+    spoilt = manifest()
+    spoilt["spec"]["target"] = {}
+    stored = stored_grant(spoilt)
+    assert isinstance(stored.grant, InvalidAccessGrant)
+    look = facts(grant=stored.grant, record=BrokenRecord("edited"), stated_creator=stored.creator)
+    step = step_of(look)
+    assert isinstance(step.move, Revoke)
+    assert step.move.cluster == "production"
+    assert issued(facts()).key_id(METADATA, 0) in step.move.key_ids
+
+
+def test_a_lost_record_reads_back_although_the_object_says_nothing() -> None:
+    """Otherwise it would be lost again at each look."""
+    look = facts(grant=InvalidAccessGrant("spec", "is empty"), record=BrokenRecord("edited"))
+    step = step_of(replace(look, stated_cluster="", stated_creator=CreatorNotStated()))
+    assert isinstance(step.record, GrantRecord)
+    assert SEALS.read(METADATA, SEALS.sealed_object(METADATA, step.record)) == step.record
