@@ -28,6 +28,7 @@ from node_access.client.ssh_files import (
     KEY_FILE,
     KNOWN_HOSTS_FILE,
     Access,
+    NotUsable,
     checked_path,
     known_hosts,
     ssh_config,
@@ -135,7 +136,14 @@ class GrantFolder:
     # How it changes.
 
     def write_access(self, access: Access, record: FolderRecord) -> None:
-        """Write what a Ready grant gives. ``config`` comes last: what it names is there."""
+        """Write what a Ready grant gives. ``config`` comes last: what it names is there.
+
+        Raises:
+            NotUsable: the grant is for another Cluster than was asked for. ``~/.ssh/config`` includes these files
+                first, so a node ``github`` of a Cluster ``com`` would take ``github.com`` over.
+        """
+        if access.grant.cluster != record.cluster:
+            raise NotUsable("the API server shows another Cluster than the grant was made for")
         certificates = {CERTIFICATE_FILES[hop]: f"{one.line}\n" for hop, one in access.certificates.items()}
         for name in set(CERTIFICATE_FILES.values()) - set(certificates):
             self._remove(name)

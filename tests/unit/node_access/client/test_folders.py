@@ -59,6 +59,15 @@ def test_a_bastion_that_is_gone_leaves_no_certificate(folders: GrantFolders) -> 
     assert not (folder.path / "bastion-cert.pub").exists()
 
 
+def test_a_grant_that_changes_its_cluster_takes_no_other_host_over(folders: GrantFolders) -> None:
+    """A hostile API server and a person whose ~/.ssh/config includes these files first: ``ssh github.com``."""
+    folder = folders.create(RECORD)
+    other = grant(clusterRef={"name": "com"}, target={"nodes": ["github"]})
+    with pytest.raises(NotUsable, match="another Cluster"):
+        folder.write_access(access_of(other, public_key_of(KEY), int(time.time())), RECORD)
+    assert not folder.config.exists()
+
+
 def test_the_end_leaves_nothing_that_ssh_uses(folders: GrantFolders) -> None:
     folder = folders.create(RECORD)
     folder.write_private_key(b"secret")
