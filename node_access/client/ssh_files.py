@@ -197,6 +197,10 @@ def _common(place: str, key: str, hop: Hop) -> Mapping[str, str]:
         "ForwardAgent": "no",
         "ForwardX11": "no",
         "PermitLocalCommand": "no",
+        # A person's ControlPath has the address in it, and nodes of two Clusters may have the same one.
+        "ControlPath": "none",
+        # Also for the key exchange. A hop that says nothing must not hold the heartbeat up.
+        "ConnectTimeout": "30",
     }
 
 
