@@ -134,6 +134,7 @@ def unsigned(status: dict[str, Any]) -> None:
         (certificate(principals=()), "other logins"),
         (certificate(seconds=-30), "has ended"),
         (certificate(valid_after=int(time.time()) + 900), "clock is behind"),
+        (certificate(valid_before=2**64 - 1), "outlasts every grant"),
         (
             certificate(extensions=(Extension.NO_TOUCH_REQUIRED, Extension.PERMIT_PTY)),
             "permits what this program never asks for",
