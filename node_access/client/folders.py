@@ -292,7 +292,14 @@ class GrantFolders:
         return made
 
     def all(self) -> Iterator[tuple[GrantFolder, FolderRecord]]:
-        """Every folder that can be read, the newest first."""
+        """Every folder that can be read, the newest first.
+
+        Raises:
+            BadFolder: another user may write there, whose files would be used as this program's.
+        """
+        for one in (self.path, self.path / _GRANTS):
+            if os.path.lexists(one):
+                _require_private(one)
         with contextlib.suppress(OSError):
             found = [one for one in (self.path / _GRANTS).iterdir() if one.is_dir() and not one.is_symlink()]
             for path in sorted(found, key=lambda one: (-one.stat().st_mtime, one.name)):
@@ -308,9 +315,10 @@ class GrantFolders:
         Raises:
             BadFolder: there is none.
         """
-        folder = GrantFolder(self.path / _GRANTS / uid)
-        folder.record()
-        return folder
+        for folder, record in self.all():
+            if record.key.uid == uid:
+                return folder
+        raise BadFolder(f"{self.path / _GRANTS / uid}: there is no such folder")
 
     def forget_ended(self) -> None:
         """Remove folders of grants that ended a week ago."""

@@ -128,6 +128,21 @@ def test_a_folder_in_which_others_may_write_is_refused(folders: GrantFolders) ->
     folders.path.chmod(0o777)
     with pytest.raises(BadFolder, match="another user may write"):
         folders.create(RECORD)
+    with pytest.raises(BadFolder, match="another user may write"):
+        list(folders.all())
+    folders.path.chmod(0o700)
+    (folders.path / "grants").chmod(0o777)
+    with pytest.raises(BadFolder, match="another user may write"):
+        folders.of(GRANT_UID)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_not_read(folders: GrantFolders) -> None:
+    """With --folder in /tmp: its config would have a ProxyCommand, and its record another kubectl."""
+    folders.create(RECORD)
+    os.chown(folders.path, 65534, 65534)
+    with pytest.raises(BadFolder, match="another user may write"):
+        list(folders.all())
 
 
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
