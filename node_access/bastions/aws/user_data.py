@@ -68,6 +68,8 @@ def render(bastion: Bastion, seconds_left: int) -> bytes:
         "runcmd": [
             ["systemctl", "daemon-reload"],
             ["systemctl", "enable", "--now", "node-access-end.timer"],
+            # cloud-init locks it with "!", and sshd without PAM lets nobody into a locked account.
+            ["usermod", "--password", "*", LOGIN],
             ["install", "-m", "0644", f"{_FOLDER}/sshd_config", "/etc/ssh/sshd_config"],
             ["systemctl", "restart", "sshd.service"],
             ["systemctl", "restart", "ssh.service"],

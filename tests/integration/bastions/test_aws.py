@@ -222,6 +222,19 @@ def test_user_data_is_the_same_each_time_and_holds_no_text_of_others(cloud: AWSC
     assert options.startswith(f'cert-authority,principals="{bastion.principal}",restrict,port-forwarding,permitopen="')
 
 
+def test_sshd_lets_people_into_the_account(cloud: AWSCloud, tmp_path: Path) -> None:
+    """cloud-init locks it, and test_sshd_lets_nobody_into_a_locked_account says what sshd does then."""
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("bastion:x:999:999::/nonexistent:/usr/sbin/nologin\n")
+    (tmp_path / "etc/shadow").write_text("bastion:!:19000:0:99999:7:::\n")
+    for program, *words in cloud.user_data(bastion.reference.uid)["runcmd"]:
+        if program == "usermod":
+            subprocess.run([program, "--prefix", tmp_path, *words], check=True, timeout=60)
+    assert (tmp_path / "etc/shadow").read_text().startswith("bastion:*:")
+
+
 def test_systemd_takes_the_timer(cloud: AWSCloud, tmp_path: Path) -> None:
     bastion = make_bastion(cloud)
     bring_up(cloud, bastion)
