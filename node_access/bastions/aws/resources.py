@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from node_access.bastions.aws.errors import OtherRequest
+from node_access.bastions.aws.errors import InstanceEnded, OtherRequest
 from node_access.bastions.aws.rules import Rule, from_networks, rules_of, to_destinations
 from node_access.bastions.aws.user_data import MAXIMUM_BYTES, PORT, digest, render
 from node_access.bastions.contract import (
@@ -200,8 +200,6 @@ class AWSBastions:
         self, bastion: Bastion, group: Mapping[str, Any], configuration: str, ended: int, deadline: Deadline
     ) -> Ensured:
         settings, reference = self._settings, bastion.reference
-        if ended >= _LAUNCHES:
-            return Broken(f"{ended} instances of the bastion have ended early", final=True)
         # The times are the group's, which stay: a repeated request must be the same request.
         made_at = _made_at(group)
         user_data = render(bastion, int((bastion.ends_by_itself_at - made_at).total_seconds()))
@@ -217,7 +215,6 @@ class AWSBastions:
         if settings.ipv6:
             interface["Ipv6AddressCount"] = 1
         request = {
-            "ClientToken": f"{reference.uid}-{configuration}-{ended}",
             "ImageId": settings.image,
             "InstanceType": settings.instance_type,
             "UserData": user_data.decode("ascii"),
@@ -230,11 +227,17 @@ class AWSBastions:
             CONFIGURATION_TAG: configuration,
             "Name": f"node-access-{reference.uid}",
         }
-        try:
-            launched = self._calls().run(request, tags, deadline)
-        except OtherRequest as error:  # an earlier request, whose instance is not listed yet
-            return Pending(str(error), _SOON)
-        return Pending(f"the instance {launched['InstanceId']} starts", _SOON)
+        # EC2 lists a terminated instance for an hour, and knows its token for a day: `ended` may be too low.
+        for number in range(ended, _LAUNCHES):
+            token = {"ClientToken": f"{reference.uid}-{configuration}-{number}"}
+            try:
+                launched = self._calls().run({**request, **token}, tags, deadline)
+            except InstanceEnded:
+                continue
+            except OtherRequest as error:  # an earlier request, whose instance is not listed yet
+                return Pending(str(error), _SOON)
+            return Pending(f"the instance {launched['InstanceId']} starts", _SOON)
+        return Broken(f"{_LAUNCHES} instances of the bastion have ended early", final=True)
 
     def delete(self, reference: BastionReference, deadline: Deadline) -> Deleted:
         """Instances, then groups. No subnet, image or standing group is looked up."""

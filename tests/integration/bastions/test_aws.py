@@ -170,6 +170,23 @@ def test_another_authority_replaces_the_instance(cloud: AWSCloud) -> None:
     assert cloud.file(bastion.reference.uid, "authorized_keys").count("ssh-ed25519") == 1
 
 
+def test_an_instance_is_replaced_long_after_another_one(cloud: AWSCloud) -> None:
+    """EC2 shows a terminated instance for an hour, and refuses its client token for a day and more."""
+    bastion = make_bastion(cloud)
+    for _ in range(2):
+        bring_up(cloud, bastion)
+        cloud.lose(bastion.reference.uid, "instance")
+        cloud.settle()
+        cloud.hooks.forget_ended()
+    bring_up(cloud, bastion)
+    assert len(cloud.instances(bastion.reference.uid)) == 1
+    cloud.lose(bastion.reference.uid, "instance")
+    cloud.hooks.forget_ended()
+    answer = ensure(cloud, bastion)
+    assert isinstance(answer, Broken)
+    assert answer.final
+
+
 def test_an_instance_that_keeps_ending_is_given_up(cloud: AWSCloud) -> None:
     bastion = make_bastion(cloud)
     for _ in range(3):
