@@ -110,11 +110,6 @@ class AWSBastions:
             return Broken(
                 f"the nodes have {len(egress)} addresses, and a security group {MAXIMUM_RULES} rules", final=True
             )
-        families = {network.version for network in bastion.ingress}
-        if 6 in families and not self._settings.ipv6:
-            return Broken("the ingress has IPv6 networks, and the operator's settings say no ipv6", final=True)
-        if 4 in families and not self._settings.public_ipv4:
-            return Broken("the ingress has IPv4 networks, and the operator's settings say no publicIPv4", final=True)
         try:
             return self._ensure(bastion, ingress, egress, now, deadline)
         except NotPermitted as error:
@@ -124,6 +119,16 @@ class AWSBastions:
         self, bastion: Bastion, ingress: frozenset[Rule], egress: frozenset[Rule], now: datetime, deadline: Deadline
     ) -> Ensured:
         calls, settings = self._calls(), self._settings
+        groups = calls.groups(deadline, tags=self._key(bastion.reference))
+        # Whatever else is wrong, a network that left the ingress is closed.
+        surplus = {str(one["GroupId"]): rules_of(one["IpPermissions"]) - ingress for one in groups}
+        for group, rules in surplus.items():
+            self._converge(group, "ingress", rules, frozenset(), deadline)
+        families = {network.version for network in bastion.ingress}
+        if 6 in families and not settings.ipv6:
+            return Broken("the ingress has IPv6 networks, and the operator's settings say no ipv6", final=True)
+        if 4 in families and not settings.public_ipv4:
+            return Broken("the ingress has IPv4 networks, and the operator's settings say no publicIPv4", final=True)
         try:
             standing = calls.group(settings.network.standing_group, deadline)
         except ObjectNotFound:
@@ -132,13 +137,13 @@ class AWSBastions:
             return Broken(
                 f"the standing security group {settings.network.standing_group} must have no rules of its own"
             )
-        groups = calls.groups(deadline, tags=self._key(bastion.reference))
         if not groups:
             return self._make_group(bastion, now, deadline)
         group = str(groups[0]["GroupId"])
-        if self._converge(group, "ingress", rules_of(groups[0]["IpPermissions"]), ingress, deadline) | self._converge(
-            group, "egress", rules_of(groups[0]["IpPermissionsEgress"]), egress, deadline
-        ):
+        opened, present = rules_of(groups[0]["IpPermissions"]) & ingress, rules_of(groups[0]["IpPermissionsEgress"])
+        changed = self._converge(group, "ingress", opened, ingress, deadline)
+        changed |= self._converge(group, "egress", present, egress, deadline)
+        if changed or any(surplus.values()):
             # What EC2 says of the rules counts, and not what was asked of it.
             return Pending("the rules of the security group have changed", timedelta(seconds=1))
         if len(groups) > 1:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,6 +108,24 @@ def test_a_standing_group_with_rules_is_refused(cloud: AWSCloud, direction: str)
     assert isinstance(answer, Broken)
     assert "no rules of its own" in answer.reason
     assert list(cloud.resources(bastion.reference.uid)) == []
+
+
+@pytest.mark.parametrize("fault", ["the standing group has a rule", "a family without an address"])
+def test_a_removed_network_is_closed_although_something_else_is_wrong(cloud: AWSCloud, fault: str) -> None:
+    bastion = make_bastion(cloud, ingress=["198.51.100.7/32", "203.0.113.0/24"])
+    bring_up(cloud, bastion)
+    left = ["198.51.100.7/32"]
+    if fault == "a family without an address":
+        cloud.settings = {**cloud.settings, "ipv6": False}
+        left = ["2001:db8::7/128"]
+    else:
+        rule = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "192.0.2.0/24"}]}
+        cloud.plain.authorize_security_group_ingress(GroupId=cloud.standing, IpPermissions=[rule])
+    changed = replace(bastion, ingress=tuple(map(ip_network, left)))
+    assert isinstance(ensure(cloud, changed), Broken)
+    (group,) = cloud.groups(bastion.reference.uid)
+    open_to = {one["CidrIp"] for each in group["IpPermissions"] for one in each["IpRanges"]}
+    assert open_to <= set(left)
 
 
 def test_delete_looks_up_only_what_it_deletes(cloud: AWSCloud) -> None:
