@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 from collections.abc import Iterator
@@ -268,6 +269,28 @@ def test_sshd_lets_people_into_the_account(cloud: AWSCloud, tmp_path: Path) -> N
         if program == "usermod":
             subprocess.run([program, "--prefix", tmp_path, *words], check=True, timeout=60)
     assert (tmp_path / "etc/shadow").read_text().startswith("bastion:*:")
+
+
+@pytest.mark.parametrize("service", ["sshd", "ssh"])
+def test_sshd_gets_no_keys_of_ec2_instance_connect(cloud: AWSCloud, tmp_path: Path, service: str) -> None:
+    """Images of Amazon and Ubuntu have it on sshd's command line, which counts before its file."""
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    units = tmp_path / "usr/lib/systemd/system"
+    image = units / f"{service}.service.d/ec2-instance-connect.conf"
+    image.parent.mkdir(parents=True)
+    (units / f"{service}.service").write_text("[Service]\nType=notify\nExecStart=/usr/sbin/sshd -D\n")
+    command = 'ExecStart=/usr/sbin/sshd -D -o "AuthorizedKeysCommand /usr/bin/eic_run_authorized_keys %%u %%f"'
+    image.write_text(f"[Service]\nExecStart=\n{command}\n")
+    for file in cloud.user_data(bastion.reference.uid)["write_files"]:
+        path = tmp_path / file["path"].removeprefix("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(file["content"]))
+    words = ["systemd-analyze", f"--root={tmp_path}", "cat-config", f"systemd/system/{service}.service"]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("ExecStart")]
+    assert command in lines
+    assert lines[-2:] == ["ExecStart=", "ExecStart=/usr/sbin/sshd -D -f /etc/ssh/node-access/sshd_config"]
 
 
 def test_systemd_takes_the_timer(cloud: AWSCloud, tmp_path: Path) -> None:
