@@ -108,7 +108,10 @@ class Client:
                 continue
             try:
                 grant = self.of(record.key)
-            except (NotFound, InvalidGrant):
+            except NotFound as error:
+                self.end_here(folder, str(error))  # its heartbeat may have ended with the machine
+                continue
+            except InvalidGrant:
                 continue
             if (
                 grant.opens(where.cluster, where.node)
@@ -211,6 +214,12 @@ class Client:
         with contextlib.suppress(NotFound):
             if has_uid(kubectl.get_grant(record.key.name), record.key.uid):  # whatever else it says
                 kubectl.delete_grant(record.key.name)
+
+    def end_here(self, folder: GrantFolder, why: str) -> None:
+        """The grant is gone on the server: take key and files away."""
+        with folder.exclusive():
+            folder.end(why)
+        self.forget_key(folder)
 
     def forget_key(self, folder: GrantFolder) -> None:
         """Take a fresh key out of the ssh-agent."""

@@ -112,6 +112,14 @@ def test_one_that_has_ended_is_not(home: Home, change: Callable[[dict[str, Any]]
     assert home.client.find(WHERE, "root", CHOICES) == []
 
 
+def test_the_key_of_one_that_is_gone_leaves_the_disk(home: Home) -> None:
+    """The machine was restarted without an agent, and with it the heartbeat that should have removed the key."""
+    home.change(lambda made: made["metadata"].update(uid="7b1a2f9e-58a4-4ad1-9a55-000000000000"))
+    assert home.client.find(WHERE, "root", CHOICES) == []
+    assert home.folder.private_key() == b""
+    assert home.folder.why_ended == "another grant has its name"
+
+
 def test_one_whose_key_is_gone_or_another_is_not(home: Home, tmp_path: Path) -> None:
     (home.folder.path / "key").unlink()
     assert home.client.find(WHERE, "root", CHOICES) == []
