@@ -23,7 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh test access rotation rotation-load lint fast lowest late mutation bench logins profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access test access rotation rotation-load lint fast lowest late mutation bench logins profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ demo-rotation: $(STAMP) ## Replace a cluster's CA on real API servers under load
 
 demo-ssh: $(STAMP) ## Log in to a node that proved itself, on real systemd and sshd, until the certificate ends; half a minute
 	@$(BIN)/python -m tests.demo.ssh
+
+demo-access: $(STAMP) ## Two people, two bastions, and a grant that ends without heartbeats, on real sshd and kubectl; half a minute
+	@$(BIN)/python -m tests.demo.access
 
 test: $(STAMP) $(SITE_STAMP) $(CEL_STAMP) lint provision ## Lint, types, layers and all tests, with real components where available
 	@$(MAKE) --no-print-directory $(TPM_STAMP)

@@ -10,6 +10,7 @@ from node_access.client.grants import Condition, ConditionStatus, Grant
 ORDER: Final = ("CreatorProven", "Authorized", "Approved", "BastionReady", "Ready")
 """The conditions in the order in which the controller checks."""
 _OVER: Final = {
+    "CreatorNotProven": "nothing will ever prove who made it",  # CreatorNotProtected may become better
     "Deleted": "it was revoked",
     "HeartbeatMissing": "it had no heartbeat in time",
     "DurationOver": "its duration is over",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -76,6 +77,41 @@ class HostNameFacts:
 
     conflicting_names: frozenset[str]
     serving: ServingFacts
+
+
+class _AskedNames:
+    """Names as a serving request would have them: :class:`~signer.rules.serving.AlternativeNameFacts`."""
+
+    __slots__ = (
+        "cluster",
+        "conflicting_names",
+        "dns_names",
+        "ip_addresses",
+        "machine",
+        "node_name",
+        "policy",
+        "proven",
+        "serving",
+    )
+    purpose: Final = Purpose.SERVING
+
+    def __init__(
+        self,
+        facts: MachineFacts,
+        names: HostNameFacts,
+        dns_names: tuple[str, ...],
+        ip_addresses: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...],
+    ) -> None:
+        self.node_name, self.cluster, self.policy = facts.node_name, facts.cluster, facts.policy
+        self.machine, self.proven = facts.machine, facts.proven
+        self.conflicting_names, self.serving = names.conflicting_names, names.serving
+        self.dns_names, self.ip_addresses = dns_names, ip_addresses
+
+    def only(self, name: str | ipaddress.IPv4Address | ipaddress.IPv6Address) -> _AskedNames:
+        """The same for one name or address."""
+        one = copy(self)
+        one.dns_names, one.ip_addresses = ((name,), ()) if isinstance(name, str) else ((), (name,))
+        return one
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +244,7 @@ def host_principals(facts: MachineFacts, names: HostNameFacts) -> tuple[str, ...
     own = tuple(
         one for one in candidates.dns_names if one not in (facts.node_name, *shorter) and not one.endswith(of_cluster)
     )
-    asked = replace(
-        facts,
-        purpose=Purpose.SERVING,
-        dns_names=own,
-        ip_addresses=candidates.ip_addresses,
-        conflicting_names=names.conflicting_names,
-        serving=names.serving,
-    )
+    asked = _AskedNames(facts, names, own, candidates.ip_addresses)
     every = (*own, *candidates.ip_addresses)
     if _are_the_machines(asked):  # nearly always
         wanted += filter(_is_a_principal, map(str, every))
@@ -304,17 +333,12 @@ def _shorter_name(facts: MachineFacts) -> tuple[str, ...]:
     return (shorter,) if shorter != facts.node_name and shorter else ()
 
 
-def _is_the_machines(asked: MachineFacts, name: str | ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+def _is_the_machines(asked: _AskedNames, name: str | ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     """Whether a serving certificate might hold the name now. One that is not known yet is left out until it is."""
-    one = (
-        replace(asked, dns_names=(name,), ip_addresses=())
-        if isinstance(name, str)
-        else replace(asked, dns_names=(), ip_addresses=(name,))
-    )
-    return _are_the_machines(one) and _is_a_principal(str(name))
+    return _are_the_machines(asked.only(name)) and _is_a_principal(str(name))
 
 
-def _are_the_machines(asked: MachineFacts) -> bool:
+def _are_the_machines(asked: _AskedNames) -> bool:
     try:
         alternative_names_are_the_machines(asked)
     except (Refused, Deferred):

@@ -75,8 +75,9 @@ _PYTHON: Final = "/usr/bin/python3"
 class AccessNode(ClosedAtTheEnd):
     """The node, switched on."""
 
-    def __init__(self, root: Path, *, openssh: Path | None = None) -> None:
-        """Start it in a folder that does not exist yet. ``openssh`` is the prefix of another build.
+    def __init__(self, root: Path, *, openssh: Path | None = None, host: str = HOST) -> None:
+        """Start it in a folder that does not exist yet. ``openssh`` is the prefix of another build; ``host`` is the
+        address of this host at which its sshd listens.
 
         Raises ``MissingPart``.
         """
@@ -89,6 +90,7 @@ class AccessNode(ClosedAtTheEnd):
         self.sshd = str(self._sshd if openssh else "/usr/sbin/sshd")
         """Its path in the machine."""
         find_openssh("ssh")
+        self.host = host
         self.port = free_port()
         self.root = root
         self.user_authority = private_key("ed25519", 80)
@@ -179,7 +181,7 @@ class AccessNode(ClosedAtTheEnd):
         file = self.client / f"{certificate.certificate.serial}-cert.pub"
         file.write_text(f"{certificate.line}\n")
         options = [
-            *(f"Port={self.port}", f"HostName={HOST}", f"HostKeyAlias={NODE}", f"User={login}"),
+            *(f"Port={self.port}", f"HostName={self.host}", f"HostKeyAlias={NODE}", f"User={login}"),
             *(f"UserKnownHostsFile={self.client / 'known_hosts'}", "GlobalKnownHostsFile=none"),
             *("StrictHostKeyChecking=yes", "BatchMode=yes", "ConnectTimeout=20"),
         ]
@@ -268,7 +270,7 @@ class AccessNode(ClosedAtTheEnd):
             (self.root / _UNITS / unit).write_text(text, encoding="utf-8")
         paths = " ".join(sorted({str(ROOT), sys.prefix, sys.base_prefix}))
         self._drop_in(f"{PROGRAM}.service", INTERPRETER.format(paths=paths))
-        self._drop_in("node-access-ssh.socket", f"[Socket]\nListenStream=\nListenStream={HOST}:{self.port}\n")
+        self._drop_in("node-access-ssh.socket", f"[Socket]\nListenStream=\nListenStream={self.host}:{self.port}\n")
         if self._openssh is not None:
             command = f"ExecStart=-{self.sshd} -i -f /etc/ssh/node-access-sshd.conf"
             self._drop_in("node-access-ssh@.service", f"[Service]\nExecStart=\n{command}\n")

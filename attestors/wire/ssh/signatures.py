@@ -73,6 +73,9 @@ _RSA_HASHES: Final[Mapping[SignatureAlgorithm, hashes.HashAlgorithm]] = {
     SignatureAlgorithm.RSA_SHA256: hashes.SHA256(),
     SignatureAlgorithm.RSA_SHA512: hashes.SHA512(),
 }
+_ALGORITHMS: Final = {
+    one: frozenset(_RSA_HASHES) if one is KeyType.RSA else frozenset({SignatureAlgorithm(one.value)}) for one in KeyType
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,7 @@ def verify(key: PublicKey, signature: Signature, data: bytes) -> None:
         SSHRefused: ``BadSignature``, ``UserNotPresent``, or ``SignatureAlgorithmUnsupported``: an algorithm that is
             not the key's.
     """
-    if signature.algorithm not in _algorithms_of(key):
+    if signature.algorithm not in _ALGORITHMS[key.key_type]:
         raise SSHRefused(
             SSHReason.SIGNATURE_ALGORITHM_UNSUPPORTED,
             f"a key of type {key.key_type.value} does not sign with {signature.algorithm.value}",
@@ -219,12 +222,6 @@ def _verify_ecdsa(curve: Curve, point: bytes, value: bytes, data: bytes) -> None
     reader.end("the numbers of the signature")
     key = ec.EllipticCurvePublicKey.from_encoded_point(curve.parameters, point)
     key.verify(encode_dss_signature(r, s), data, ec.ECDSA(_CURVE_HASHES[curve]))
-
-
-def _algorithms_of(key: PublicKey) -> frozenset[SignatureAlgorithm]:
-    if key.key_type is KeyType.RSA:
-        return frozenset(_RSA_HASHES)
-    return frozenset({SignatureAlgorithm(key.key_type.value)})
 
 
 def _curve_of(private_key: ec.EllipticCurvePrivateKey) -> Curve:

@@ -232,10 +232,11 @@ def _opened(console: Console) -> Iterator[Scene]:
             kubeconfig.touch(mode=0o600)
             kubeconfig.write_text(kubeconfig_of(management_api.connection(), "management"))
             _wait_for_authorities(cluster)
-        yield Scene(console, cluster, node, _program(cluster, node, folder / "programs", master_key), folder)
+        yield Scene(console, cluster, node, node_program(cluster, node, folder / "programs", master_key), folder)
 
 
-def _program(cluster: WorldCluster, node: AccessNode, folder: Path, master_key: bytes) -> NodeProgram:
+def node_program(cluster: WorldCluster, node: AccessNode, folder: Path, master_key: bytes) -> NodeProgram:
+    """kubelet-authenticator of the node, with the key of its Machine."""
     identifier = provider_id(NODE)
     key = base64.b64encode(derive_machine_key(master_key, identifier)).decode("ascii")
     simulated = SimulatedNode(

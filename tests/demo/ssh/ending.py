@@ -44,13 +44,18 @@ def session(code: int, late: float, left: Sequence[int]) -> Seen:
     return Seen("Session", code != 0 and 0 <= late <= LATEST_SECONDS, found)
 
 
-def show(seen: Sequence[Seen], console: Console, seconds: float) -> int:
-    """Print it; returns the exit code: 0 only if all is as expected."""
+def show(
+    seen: Sequence[Seen],
+    console: Console,
+    seconds: float,
+    moral: str = "The node proves itself, and access ends in time.",
+) -> int:
+    """Print it, and ``moral`` if all is as expected; returns the exit code: 0 only then."""
     for one in seen:
         mark = "[green]✔[/green]" if one.is_expected else "[bold red]✘[/bold red]"
         print_indented(console, f"{mark} {one.name:<19} {escape(one.found)}")
     good = bool(seen) and all(one.is_expected for one in seen)
     colour = "green" if good else "red"
-    text = "The node proves itself, and access ends in time." if good else "NOT as expected."
+    text = moral if good else "NOT as expected."
     print_indented(console, f"\n[bold {colour}]{text}[/bold {colour}] ({seconds:.0f} s)", 0)
     return 0 if good else 1

@@ -26,7 +26,7 @@ from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
 from node_access.bastions.contract import SELF_DESTRUCTION_GRACE, Bastion, Deadline, Pending, Ready, Scope, Target
 from node_access.bastions.local.resources import LocalBastions
 from node_access.bastions.suite import BastionSuite, FakeCloud, bring_up, make_bastion, network, take_down
-from tests.support.bastions.local_cloud import LocalCloud
+from tests.support.bastions.local_cloud import LocalCloud, own_address
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.openssh import private_key, write_private_key
 from tests.support.processes import wait_until
@@ -107,17 +107,6 @@ class Access:
 
     def ssh(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return run_ssh("-F", self.configuration, *arguments)
-
-
-def own_address() -> str:
-    """An address of this machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            raise MissingPart("this machine has no address but loopback") from None
-        address: str = probe.getsockname()[0]
-        return address
 
 
 def certified(principal: LoginOnNode | PlainPrincipal, *, authority: PrivateKey = AUTHORITY) -> str:

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -55,6 +56,17 @@ mount -t tmpfs tmpfs /run
 mkdir /run/sshd
 exec "$@"
 """
+
+
+def own_address() -> str:
+    """An address of this machine: bastions reach no loopback address. Raises ``MissingPart``."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            raise MissingPart("this machine has no address but loopback") from None
+        address: str = probe.getsockname()[0]
+        return address
 
 
 class LocalCloud(ClosedAtTheEnd):

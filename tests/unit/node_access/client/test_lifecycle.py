@@ -38,6 +38,7 @@ def test_a_ready_grant() -> None:
 @pytest.mark.parametrize(
     ("name", "reason", "words"),
     [
+        ("CreatorProven", "CreatorNotProven", "prove"),
         ("Ready", "HeartbeatMissing", "no heartbeat"),
         ("Ready", "DurationOver", "duration"),
         ("Approved", "DeniedByApprover", "denied"),
@@ -66,6 +67,12 @@ def test_what_it_waits_for() -> None:
     fresh = replace(made, status=replace(made.status, conditions=()))
     assert waits_for(fresh) == "the controller"
     assert state(fresh, NOW) == "Pending"
+
+
+def test_it_waits_while_creators_are_not_protected() -> None:
+    made = with_condition("CreatorProven", "CreatorNotProtected", "install the policies for access")
+    assert why_over(made, NOW) == ""
+    assert waits_for(made) == "CreatorProven: install the policies for access"
 
 
 def test_a_check_that_failed_is_named_before_those_behind_it() -> None:
