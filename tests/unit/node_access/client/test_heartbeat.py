@@ -217,7 +217,7 @@ def test_a_machine_that_was_suspended_beats_at_once(running: Running, monkeypatc
     wait_until(running.folder.config.exists, "the files")
     assert running.beats() == []
     real = time.time
-    monkeypatch.setattr(heartbeat.time, "time", lambda: real() + 3700)
+    monkeypatch.setattr(time, "time", lambda: real() + 3700)
     wait_until(lambda: bool(running.beats()), "a heartbeat")
 
 
