@@ -31,7 +31,7 @@ from node_access.client.grants import (
 )
 from node_access.client.heartbeat import InAgent, KeyPlace, WithoutAgent, blobs_of, forget, serials
 from node_access.client.keys import ExistingKey, FreshKey, Key, existing_key, fresh_key
-from node_access.client.kubectl import Kubectl
+from node_access.client.kubectl import Kubectl, KubectlSettings
 from node_access.client.lifecycle import is_ready, waits_for, why_over
 from node_access.client.manifests import GrantRequest, grant_manifest, ingress_patch
 from node_access.client.programs import detach
@@ -108,7 +108,10 @@ class Client:
                 continue
             try:
                 grant = self.of(record.key)
-            except (NotFound, InvalidGrant):
+            except NotFound as error:
+                self.end_here(folder, str(error))  # its heartbeat may have ended with the machine
+                continue
+            except InvalidGrant:
                 continue
             if (
                 grant.opens(where.cluster, where.node)
@@ -133,11 +136,18 @@ class Client:
         manifest = grant_manifest(request, choices.name or new_name(request), key.public)
         pinned = self.kubectl.pinned()
         grant = parse_grant(create_as_self(pinned, manifest, choices.user))
+        with contextlib.ExitStack() as stack:
+            stack.callback(_take_back, pinned, grant.key)
+            held = self._hold(choices, key, grant, pinned.settings)
+            stack.pop_all()
+        return held
+
+    def _hold(self, choices: Choices, key: Key, grant: Grant, settings: KubectlSettings) -> Held:
         say(f"grant {grant.key.name}: {grant.target} of {grant.cluster} as {', '.join(grant.logins)}")
         if abs(datetime.now(UTC) - grant.created).total_seconds() > _CLOCK_SECONDS:
             say("warning: this machine's clock and the management cluster's differ by more than 2 minutes")
         identity = key.identity if isinstance(key, ExistingKey) else ""
-        record = FolderRecord(grant.key, grant.cluster, grant.logins[0], choices.keep, identity, pinned.settings)
+        record = FolderRecord(grant.key, grant.cluster, grant.logins[0], choices.keep, identity, settings)
         folder = self.folders.create(record)
         folder.write_public_key(key.public)
         return Held(folder, record, grant, self._place(key, folder, grant))
@@ -204,6 +214,12 @@ class Client:
         with contextlib.suppress(NotFound):
             if has_uid(kubectl.get_grant(record.key.name), record.key.uid):  # whatever else it says
                 kubectl.delete_grant(record.key.name)
+
+    def end_here(self, folder: GrantFolder, why: str) -> None:
+        """The grant is gone on the server: take key and files away."""
+        with folder.exclusive():
+            folder.end(why)
+        self.forget_key(folder)
 
     def forget_key(self, folder: GrantFolder) -> None:
         """Take a fresh key out of the ssh-agent."""
@@ -307,6 +323,12 @@ class Client:
             say(f"{error}; the private key is in {folder.path}, readable for you alone, until the grant ends")
             return WithoutAgent()
         return place
+
+
+def _take_back(kubectl: Kubectl, key: GrantKey) -> None:
+    """Delete a grant that this machine cannot use: nothing here would end it, nor know of it."""
+    with contextlib.suppress(ManagementFailed):
+        kubectl.in_namespace(key.namespace).delete_grant(key.name)
 
 
 def pauses() -> Iterator[float]:

@@ -80,9 +80,7 @@ def _write(client: Client, folder: GrantFolder, record: FolderRecord, login: str
         chosen = replace(record, login=login) if login in grant.logins else record
         folder.write_access(access_of(grant, grant.public_key, int(datetime.now(UTC).timestamp())), chosen)
     except NotFound as error:
-        with folder.exclusive():
-            folder.end(str(error))
-        client.forget_key(folder)
+        client.end_here(folder, str(error))
         say(f"{record.key.name} has ended: {error}")
         return 0
     except ClientFailed as error:

@@ -28,6 +28,7 @@ from node_access.client.ssh_files import (
     KEY_FILE,
     KNOWN_HOSTS_FILE,
     Access,
+    NotUsable,
     checked_path,
     known_hosts,
     ssh_config,
@@ -135,7 +136,14 @@ class GrantFolder:
     # How it changes.
 
     def write_access(self, access: Access, record: FolderRecord) -> None:
-        """Write what a Ready grant gives. ``config`` comes last: what it names is there."""
+        """Write what a Ready grant gives. ``config`` comes last: what it names is there.
+
+        Raises:
+            NotUsable: the grant is for another Cluster than was asked for. ``~/.ssh/config`` includes these files
+                first, so a node ``github`` of a Cluster ``com`` would take ``github.com`` over.
+        """
+        if access.grant.cluster != record.cluster:
+            raise NotUsable("the API server shows another Cluster than the grant was made for")
         certificates = {CERTIFICATE_FILES[hop]: f"{one.line}\n" for hop, one in access.certificates.items()}
         for name in set(CERTIFICATE_FILES.values()) - set(certificates):
             self._remove(name)
@@ -284,7 +292,14 @@ class GrantFolders:
         return made
 
     def all(self) -> Iterator[tuple[GrantFolder, FolderRecord]]:
-        """Every folder that can be read, the newest first."""
+        """Every folder that can be read, the newest first.
+
+        Raises:
+            BadFolder: another user may write there, whose files would be used as this program's.
+        """
+        for one in (self.path, self.path / _GRANTS):
+            if os.path.lexists(one):
+                _require_private(one)
         with contextlib.suppress(OSError):
             found = [one for one in (self.path / _GRANTS).iterdir() if one.is_dir() and not one.is_symlink()]
             for path in sorted(found, key=lambda one: (-one.stat().st_mtime, one.name)):
@@ -300,9 +315,10 @@ class GrantFolders:
         Raises:
             BadFolder: there is none.
         """
-        folder = GrantFolder(self.path / _GRANTS / uid)
-        folder.record()
-        return folder
+        for folder, record in self.all():
+            if record.key.uid == uid:
+                return folder
+        raise BadFolder(f"{self.path / _GRANTS / uid}: there is no such folder")
 
     def forget_ended(self) -> None:
         """Remove folders of grants that ended a week ago."""

@@ -16,7 +16,7 @@ from node_access.client.creating import create_as_self
 from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.folders import BadFolder
 from node_access.client.grants import ConditionStatus, Grant, InvalidGrant, parse_grant, spec_of
-from node_access.client.heartbeat import WithoutAgent
+from node_access.client.heartbeat import REVOKED, WithoutAgent
 from node_access.client.lifecycle import is_ready, state, why_over
 from node_access.client.manifests import approval_manifest, heartbeat_patch
 from node_access.client.tables import fields, table
@@ -91,7 +91,7 @@ def revoke(options: argparse.Namespace) -> int:
         own = [(folder, record) for folder, record in client.folders.all() if client.is_of(record, grant_name)]
         for folder, record in own:
             with folder.exclusive():
-                client.revoke(folder, record, "it was revoked on this machine")
+                client.revoke(folder, record, REVOKED)
         if not own:
             client.kubectl.delete_grant(grant_name)
         say(f"revoked: {grant_name}")

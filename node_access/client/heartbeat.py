@@ -29,10 +29,12 @@ from node_access.client.touching import touch
 from node_access.client.words import duration_text, printable
 
 LAST_SESSION: Final = "its last session ended"
+REVOKED: Final = "it was revoked on this machine"
 _MAXIMUM_TOUCHED: Final = 16
 _RENEWAL_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 15.0
 _COMMENT: Final = "node-access"
 
 
@@ -110,7 +112,7 @@ class Heartbeat:
     def run(self) -> Over | Stopped:
         """Go on until the grant is over; its folder says why then."""
         wait, step = 0.0, self._begin
-        while not self._stop.wait(wait):
+        while not self._is_stopped_within(wait):
             try:
                 grant = step()
                 self._ends = grant.status.expiration
@@ -128,6 +130,15 @@ class Heartbeat:
                 wait = min([_RETRY_SECONDS, *(max(1.0, _seconds_until(end)) for end in self._ends)])
         return Stopped()
 
+    def _is_stopped_within(self, seconds: float) -> bool:
+        """Wait. A suspended machine's monotonic clock stands still, and the grant's time does not."""
+        due = time.time() + seconds
+        while (left := min(seconds, due - time.time())) > 0:
+            if self._stop.wait(min(left, _LOOK_SECONDS)):
+                return True
+            seconds -= _LOOK_SECONDS
+        return self._stop.is_set()
+
     def _begin(self) -> Grant:
         """The creation counts as a heartbeat."""
         grant = self._get()
@@ -136,6 +147,7 @@ class Heartbeat:
         return grant
 
     def _beat(self) -> Grant:
+        self._end_what_was_ended_here()
         before = self._get()
         if not self._record.keep:
             self._end_without_sessions(before)
@@ -147,6 +159,15 @@ class Heartbeat:
         except Invalid as error:
             raise ManagementFailed(str(error)) from error
         return self._renewed(before)
+
+    def _end_what_was_ended_here(self) -> None:
+        """Perhaps the management cluster could not be reached: without this, the grant would live on, unseen."""
+        why = self._folder.why_ended
+        if why in (REVOKED, LAST_SESSION):
+            grant = self._get()
+            self._kubectl.delete_grant(grant.key.name)
+        if why:
+            raise _GrantOver(why)
 
     def _end_without_sessions(self, grant: Grant) -> None:
         """The command that made the grant, and should have revoked it, may have been killed."""
@@ -183,12 +204,15 @@ class Heartbeat:
         if found == self._written:
             return
         access = access_of(grant, grant.public_key, int(datetime.now(UTC).timestamp()))
-        self._folder.write_access(access, self._record)
-        if isinstance(self._place, InAgent):
-            try:
-                self._place.give(access, datetime.now(UTC).timestamp())
-            except NoAgent as error:
-                self._tell(str(error))
+        with self._folder.exclusive():
+            if why := self._folder.why_ended:
+                raise _GrantOver(why)  # a command ended it since it was read
+            self._folder.write_access(access, self._record)
+            if isinstance(self._place, InAgent):
+                try:
+                    self._place.give(access, datetime.now(UTC).timestamp())
+                except NoAgent as error:
+                    self._tell(str(error))
         first, self._written = not self._written, found
         left = duration_text(datetime.fromtimestamp(access.valid_before, UTC) - datetime.now(UTC))
         self._tell(f"certificates for {left}")

@@ -38,6 +38,8 @@ _CA_ALGORITHMS: Final = "ssh-ed25519,ecdsa-sha2-nistp384"
 _FORBIDDEN_EXTENSIONS: Final = frozenset({Extension.NO_TOUCH_REQUIRED, Extension.PERMIT_AGENT_FORWARDING})
 _PATH_CHARACTERS: Final = frozenset("._/@+=,:~ -")
 _CLOCK_SECONDS: Final = 300
+_LONGEST_SECONDS: Final = 8 * 86400
+"""No grant lives longer than a week, and no certificate of one longer than an hour."""
 
 
 class NotUsable(ClientFailed):
@@ -197,6 +199,10 @@ def _common(place: str, key: str, hop: Hop) -> Mapping[str, str]:
         "ForwardAgent": "no",
         "ForwardX11": "no",
         "PermitLocalCommand": "no",
+        # A person's ControlPath has the address in it, and nodes of two Clusters may have the same one.
+        "ControlPath": "none",
+        # Also for the key exchange. A hop that says nothing must not hold the heartbeat up.
+        "ConnectTimeout": "30",
     }
 
 
@@ -224,6 +230,8 @@ def _certificate(grant: Grant, hop: Hop, now: int) -> SignedCertificate:
         raise NotUsable(f"the certificate for the {hop.value} permits what this program never asks for")
     if certificate.valid_before <= now:
         raise NotUsable(f"the certificate for the {hop.value} has ended, or this machine's clock is ahead")
+    if certificate.valid_before > now + _LONGEST_SECONDS:
+        raise NotUsable(f"the certificate for the {hop.value} outlasts every grant")
     if certificate.valid_after > now + _CLOCK_SECONDS:
         raise NotUsable(f"the certificate for the {hop.value} is not valid yet: this machine's clock is behind")
     return signed

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import IO, Final
@@ -33,11 +36,15 @@ def touch(config: Path, alias: str, login: str) -> bool:
     words = [program("ssh"), "-F", str(config), "-N", *options, "-l", login, alias]
     try:
         process = subprocess.Popen(  # noqa: S603
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=sys.platform != "win32",
         )
     except OSError as error:
         raise ClientFailed(f"ssh cannot be started: {error.strerror}") from error
-    timer = threading.Timer(_SECONDS, process.kill)
+    timer = threading.Timer(_SECONDS, _kill, [process])
     timer.start()
     try:
         succeeded = _is_authenticated(process.stderr)
@@ -47,10 +54,19 @@ def touch(config: Path, alias: str, login: str) -> bool:
         return succeeded
     finally:
         timer.cancel()
-        process.terminate()
+        _kill(process)
         process.wait()
         if process.stderr is not None:
             process.stderr.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With the ``ssh`` that it started for the bastion: that one has the same standard error, and may wait for good."""
+    if sys.platform == "win32":
+        process.kill()
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def program(name: str) -> str:

@@ -14,7 +14,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from node_access.bastions.aws.errors import InUse, OtherRequest
+from node_access.bastions.aws.errors import InstanceEnded, InUse, OtherRequest
 from node_access.bastions.aws.rules import Rule
 from node_access.bastions.contract import CallFailed, Deadline, NotPermitted, ObjectExists, ObjectNotFound, one_line
 
@@ -136,6 +136,8 @@ def _translated(call: str, error: ClientError) -> CallFailed:
         return InUse(text)
     if code == "IdempotentParameterMismatch":
         return OtherRequest(text)
+    if code == "IdempotentInstanceTerminated":
+        return InstanceEnded(text)
     return CallFailed(text)
 
 

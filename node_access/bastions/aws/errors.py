@@ -11,3 +11,7 @@ class InUse(CallFailed):
 
 class OtherRequest(CallFailed):
     """The client token was used for a request that differs (``IdempotentParameterMismatch``)."""
+
+
+class InstanceEnded(CallFailed):
+    """The client token was used for an instance that has ended (``IdempotentInstanceTerminated``)."""

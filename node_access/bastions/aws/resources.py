@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from node_access.bastions.aws.errors import OtherRequest
+from node_access.bastions.aws.errors import InstanceEnded, OtherRequest
 from node_access.bastions.aws.rules import Rule, from_networks, rules_of, to_destinations
 from node_access.bastions.aws.user_data import MAXIMUM_BYTES, PORT, digest, render
 from node_access.bastions.contract import (
@@ -110,11 +110,6 @@ class AWSBastions:
             return Broken(
                 f"the nodes have {len(egress)} addresses, and a security group {MAXIMUM_RULES} rules", final=True
             )
-        families = {network.version for network in bastion.ingress}
-        if 6 in families and not self._settings.ipv6:
-            return Broken("the ingress has IPv6 networks, and the operator's settings say no ipv6", final=True)
-        if 4 in families and not self._settings.public_ipv4:
-            return Broken("the ingress has IPv4 networks, and the operator's settings say no publicIPv4", final=True)
         try:
             return self._ensure(bastion, ingress, egress, now, deadline)
         except NotPermitted as error:
@@ -124,6 +119,16 @@ class AWSBastions:
         self, bastion: Bastion, ingress: frozenset[Rule], egress: frozenset[Rule], now: datetime, deadline: Deadline
     ) -> Ensured:
         calls, settings = self._calls(), self._settings
+        groups = calls.groups(deadline, tags=self._key(bastion.reference))
+        # Whatever else is wrong, a network that left the ingress is closed.
+        surplus = {str(one["GroupId"]): rules_of(one["IpPermissions"]) - ingress for one in groups}
+        for group, rules in surplus.items():
+            self._converge(group, "ingress", rules, frozenset(), deadline)
+        families = {network.version for network in bastion.ingress}
+        if 6 in families and not settings.ipv6:
+            return Broken("the ingress has IPv6 networks, and the operator's settings say no ipv6", final=True)
+        if 4 in families and not settings.public_ipv4:
+            return Broken("the ingress has IPv4 networks, and the operator's settings say no publicIPv4", final=True)
         try:
             standing = calls.group(settings.network.standing_group, deadline)
         except ObjectNotFound:
@@ -132,13 +137,13 @@ class AWSBastions:
             return Broken(
                 f"the standing security group {settings.network.standing_group} must have no rules of its own"
             )
-        groups = calls.groups(deadline, tags=self._key(bastion.reference))
         if not groups:
             return self._make_group(bastion, now, deadline)
         group = str(groups[0]["GroupId"])
-        if self._converge(group, "ingress", rules_of(groups[0]["IpPermissions"]), ingress, deadline) | self._converge(
-            group, "egress", rules_of(groups[0]["IpPermissionsEgress"]), egress, deadline
-        ):
+        opened, present = rules_of(groups[0]["IpPermissions"]) & ingress, rules_of(groups[0]["IpPermissionsEgress"])
+        changed = self._converge(group, "ingress", opened, ingress, deadline)
+        changed |= self._converge(group, "egress", present, egress, deadline)
+        if changed or any(surplus.values()):
             # What EC2 says of the rules counts, and not what was asked of it.
             return Pending("the rules of the security group have changed", timedelta(seconds=1))
         if len(groups) > 1:
@@ -200,8 +205,6 @@ class AWSBastions:
         self, bastion: Bastion, group: Mapping[str, Any], configuration: str, ended: int, deadline: Deadline
     ) -> Ensured:
         settings, reference = self._settings, bastion.reference
-        if ended >= _LAUNCHES:
-            return Broken(f"{ended} instances of the bastion have ended early", final=True)
         # The times are the group's, which stay: a repeated request must be the same request.
         made_at = _made_at(group)
         user_data = render(bastion, int((bastion.ends_by_itself_at - made_at).total_seconds()))
@@ -217,7 +220,6 @@ class AWSBastions:
         if settings.ipv6:
             interface["Ipv6AddressCount"] = 1
         request = {
-            "ClientToken": f"{reference.uid}-{configuration}-{ended}",
             "ImageId": settings.image,
             "InstanceType": settings.instance_type,
             "UserData": user_data.decode("ascii"),
@@ -230,11 +232,17 @@ class AWSBastions:
             CONFIGURATION_TAG: configuration,
             "Name": f"node-access-{reference.uid}",
         }
-        try:
-            launched = self._calls().run(request, tags, deadline)
-        except OtherRequest as error:  # an earlier request, whose instance is not listed yet
-            return Pending(str(error), _SOON)
-        return Pending(f"the instance {launched['InstanceId']} starts", _SOON)
+        # EC2 lists a terminated instance for an hour, and knows its token for a day: `ended` may be too low.
+        for number in range(ended, _LAUNCHES):
+            token = {"ClientToken": f"{reference.uid}-{configuration}-{number}"}
+            try:
+                launched = self._calls().run({**request, **token}, tags, deadline)
+            except InstanceEnded:
+                continue
+            except OtherRequest as error:  # an earlier request, whose instance is not listed yet
+                return Pending(str(error), _SOON)
+            return Pending(f"the instance {launched['InstanceId']} starts", _SOON)
+        return Broken(f"{_LAUNCHES} instances of the bastion have ended early", final=True)
 
     def delete(self, reference: BastionReference, deadline: Deadline) -> Deleted:
         """Instances, then groups. No subnet, image or standing group is looked up."""

@@ -18,6 +18,7 @@ MAXIMUM_BYTES: Final = 16 * 1024
 """EC2's limit."""
 PORT: Final = 22
 _FOLDER: Final = "/etc/ssh/node-access"
+_SERVICES: Final = ("sshd", "ssh")
 _SERVICE: Final = """\
 [Unit]
 Description=Ends this bastion
@@ -35,6 +36,12 @@ AccuracySec=1s
 Persistent=true
 [Install]
 WantedBy=timers.target
+"""
+_SSHD: Final = f"""\
+# After an image's own: EC2 Instance Connect names a command for keys here, which the file could not undo.
+[Service]
+ExecStart=
+ExecStart=/usr/sbin/sshd -D -f {_FOLDER}/sshd_config
 """
 
 
@@ -59,6 +66,7 @@ def render(bastion: Bastion, seconds_left: int) -> bytes:
         "write_files": [
             _file("/etc/systemd/system/node-access-end.service", _SERVICE.encode()),
             _file("/etc/systemd/system/node-access-end.timer", _TIMER.format(end=end, seconds=seconds_left).encode()),
+            *(_file(f"/etc/systemd/system/{one}.service.d/zz-node-access.conf", _SSHD.encode()) for one in _SERVICES),
             _file(f"{_FOLDER}/host_key", bastion.host_key.private_file(), "0600"),
             # The ingress is the security group's: it changes, and this file does not.
             _file(f"{_FOLDER}/authorized_keys", authorized_keys(bastion).encode()),
@@ -68,9 +76,10 @@ def render(bastion: Bastion, seconds_left: int) -> bytes:
         "runcmd": [
             ["systemctl", "daemon-reload"],
             ["systemctl", "enable", "--now", "node-access-end.timer"],
+            # cloud-init locks it with "!", and sshd without PAM lets nobody into a locked account.
+            ["usermod", "--password", "*", LOGIN],
             ["install", "-m", "0644", f"{_FOLDER}/sshd_config", "/etc/ssh/sshd_config"],
-            ["systemctl", "restart", "sshd.service"],
-            ["systemctl", "restart", "ssh.service"],
+            *(["systemctl", "restart", f"{one}.service"] for one in _SERVICES),
         ],
     }
     return b"#cloud-config\n" + json.dumps(document, sort_keys=True).encode("ascii") + b"\n"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final
 
@@ -110,6 +111,24 @@ def test_a_standing_group_with_rules_is_refused(cloud: AWSCloud, direction: str)
     assert list(cloud.resources(bastion.reference.uid)) == []
 
 
+@pytest.mark.parametrize("fault", ["the standing group has a rule", "a family without an address"])
+def test_a_removed_network_is_closed_although_something_else_is_wrong(cloud: AWSCloud, fault: str) -> None:
+    bastion = make_bastion(cloud, ingress=["198.51.100.7/32", "203.0.113.0/24"])
+    bring_up(cloud, bastion)
+    left = ["198.51.100.7/32"]
+    if fault == "a family without an address":
+        cloud.settings = {**cloud.settings, "ipv6": False}
+        left = ["2001:db8::7/128"]
+    else:
+        rule = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "192.0.2.0/24"}]}
+        cloud.plain.authorize_security_group_ingress(GroupId=cloud.standing, IpPermissions=[rule])
+    changed = replace(bastion, ingress=tuple(map(ip_network, left)))
+    assert isinstance(ensure(cloud, changed), Broken)
+    (group,) = cloud.groups(bastion.reference.uid)
+    open_to = {one["CidrIp"] for each in group["IpPermissions"] for one in each["IpRanges"]}
+    assert open_to <= set(left)
+
+
 def test_delete_looks_up_only_what_it_deletes(cloud: AWSCloud) -> None:
     """Test 41: Gardener's needs the subnet and the nodes' group."""
     bastion = make_bastion(cloud)
@@ -170,6 +189,23 @@ def test_another_authority_replaces_the_instance(cloud: AWSCloud) -> None:
     assert cloud.file(bastion.reference.uid, "authorized_keys").count("ssh-ed25519") == 1
 
 
+def test_an_instance_is_replaced_long_after_another_one(cloud: AWSCloud) -> None:
+    """EC2 shows a terminated instance for an hour, and refuses its client token for a day and more."""
+    bastion = make_bastion(cloud)
+    for _ in range(2):
+        bring_up(cloud, bastion)
+        cloud.lose(bastion.reference.uid, "instance")
+        cloud.settle()
+        cloud.hooks.forget_ended()
+    bring_up(cloud, bastion)
+    assert len(cloud.instances(bastion.reference.uid)) == 1
+    cloud.lose(bastion.reference.uid, "instance")
+    cloud.hooks.forget_ended()
+    answer = ensure(cloud, bastion)
+    assert isinstance(answer, Broken)
+    assert answer.final
+
+
 def test_an_instance_that_keeps_ending_is_given_up(cloud: AWSCloud) -> None:
     bastion = make_bastion(cloud)
     for _ in range(3):
@@ -220,6 +256,41 @@ def test_user_data_is_the_same_each_time_and_holds_no_text_of_others(cloud: AWSC
     options, kind, _ = line.split(" ")
     assert kind == "ssh-ed25519"
     assert options.startswith(f'cert-authority,principals="{bastion.principal}",restrict,port-forwarding,permitopen="')
+
+
+def test_sshd_lets_people_into_the_account(cloud: AWSCloud, tmp_path: Path) -> None:
+    """cloud-init locks it, and test_sshd_lets_nobody_into_a_locked_account says what sshd does then."""
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("bastion:x:999:999::/nonexistent:/usr/sbin/nologin\n")
+    (tmp_path / "etc/shadow").write_text("bastion:!:19000:0:99999:7:::\n")
+    for program, *words in cloud.user_data(bastion.reference.uid)["runcmd"]:
+        if program == "usermod":
+            subprocess.run([program, "--prefix", tmp_path, *words], check=True, timeout=60)
+    assert (tmp_path / "etc/shadow").read_text().startswith("bastion:*:")
+
+
+@pytest.mark.parametrize("service", ["sshd", "ssh"])
+def test_sshd_gets_no_keys_of_ec2_instance_connect(cloud: AWSCloud, tmp_path: Path, service: str) -> None:
+    """Images of Amazon and Ubuntu have it on sshd's command line, which counts before its file."""
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    units = tmp_path / "usr/lib/systemd/system"
+    image = units / f"{service}.service.d/ec2-instance-connect.conf"
+    image.parent.mkdir(parents=True)
+    (units / f"{service}.service").write_text("[Service]\nType=notify\nExecStart=/usr/sbin/sshd -D\n")
+    command = 'ExecStart=/usr/sbin/sshd -D -o "AuthorizedKeysCommand /usr/bin/eic_run_authorized_keys %%u %%f"'
+    image.write_text(f"[Service]\nExecStart=\n{command}\n")
+    for file in cloud.user_data(bastion.reference.uid)["write_files"]:
+        path = tmp_path / file["path"].removeprefix("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(file["content"]))
+    words = ["systemd-analyze", f"--root={tmp_path}", "cat-config", f"systemd/system/{service}.service"]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("ExecStart")]
+    assert command in lines
+    assert lines[-2:] == ["ExecStart=", "ExecStart=/usr/sbin/sshd -D -f /etc/ssh/node-access/sshd_config"]
 
 
 def test_systemd_takes_the_timer(cloud: AWSCloud, tmp_path: Path) -> None:

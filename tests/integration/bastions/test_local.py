@@ -174,6 +174,17 @@ def test_stock_ssh_reaches_the_node_through_the_bastion(cloud: LocalCloud, node:
     assert "warning" not in ran.stderr.lower()
 
 
+def test_sshd_lets_nobody_into_a_locked_account(cloud: LocalCloud, node: SSHServer) -> None:
+    """As useradd and cloud-init lock it. Without PAM, sshd looks: an account without a password needs ``*``."""
+    shadow = cloud.folder / "shadow"
+    shadow.write_text(shadow.read_text().replace("bastion:*:", "bastion:!:"))
+    access = grant(cloud, node)
+    ran = access.ssh("node", "echo reached")
+    assert ran.returncode == 255
+    assert "Permission denied" in ran.stderr
+    assert "account is locked" in cloud.log(access.bastion.reference.uid)
+
+
 def test_nothing_runs_on_the_bastion(cloud: LocalCloud, node: SSHServer) -> None:
     """Test 44: no shell, command, subsystem, terminal, agent, remote forwarding."""
     access = grant(cloud, node)

@@ -36,6 +36,7 @@ class EC2Errors:
         self._starting: set[str] = set()
         self._ending: set[str] = set()
         self._with_ipv6: set[str] = set()
+        self._forgotten: set[str] = set()
         self._fault: tuple[Fault, int] | None = None
         self.failed = False
         self.calls: list[str] = []
@@ -53,6 +54,10 @@ class EC2Errors:
         """Instances have started and ended."""
         self._starting.clear()
         self._ending.clear()
+
+    def forget_ended(self) -> None:
+        """An hour passes: instances that are terminated now are not described any more. Their tokens stay used."""
+        self._forgotten = {one["InstanceId"] for one in self._instances() if one["State"]["Name"] == "terminated"}
 
     def _before(self, model: Any, params: dict[str, Any], **_: Any) -> Any:
         self.calls.append(model.name)
@@ -83,6 +88,9 @@ class EC2Errors:
             if former != body:
                 return self._error("IdempotentParameterMismatch")
             assert answer is not None
+            states = {one["InstanceId"]: one["State"]["Name"] for one in self._instances()}
+            if states[answer["Instances"][0]["InstanceId"]] == "terminated":
+                return self._error("IdempotentInstanceTerminated")
             return self._answer(copy.deepcopy(answer))
         self._tokens[self._token] = dict(body), None
         return None
@@ -104,6 +112,8 @@ class EC2Errors:
                 self._with_ipv6 |= made
             self._tokens[self._token] = self._tokens[self._token][0], copy.deepcopy(parsed)
         if model.name == "DescribeInstances":
+            for found in parsed.get("Reservations", ()):
+                found["Instances"] = [one for one in found["Instances"] if one["InstanceId"] not in self._forgotten]
             for instance in (one for found in parsed.get("Reservations", ()) for one in found["Instances"]):
                 for interface in instance.get("NetworkInterfaces", ()):
                     if instance["InstanceId"] in self._with_ipv6:

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.principals import HostName
 from attestors.wire.ssh.signatures import public_key_of
 from node_access.client.access import Choices, Client
 from node_access.client.addresses import AddressSources
 from node_access.client.errors import NotFound
-from node_access.client.folders import FolderRecord, GrantFolder, GrantFolders
+from node_access.client.folders import BadFolder, FolderRecord, GrantFolder, GrantFolders
 from node_access.client.grants import GrantKey, NodesTarget, parse_grant
 from node_access.client.kubectl import Kubectl, KubectlSettings
 from node_access.client.manifests import GrantRequest
@@ -111,6 +112,14 @@ def test_one_that_has_ended_is_not(home: Home, change: Callable[[dict[str, Any]]
     assert home.client.find(WHERE, "root", CHOICES) == []
 
 
+def test_the_key_of_one_that_is_gone_leaves_the_disk(home: Home) -> None:
+    """The machine was restarted without an agent, and with it the heartbeat that should have removed the key."""
+    home.change(lambda made: made["metadata"].update(uid="7b1a2f9e-58a4-4ad1-9a55-000000000000"))
+    assert home.client.find(WHERE, "root", CHOICES) == []
+    assert home.folder.private_key() == b""
+    assert home.folder.why_ended == "another grant has its name"
+
+
 def test_one_whose_key_is_gone_or_another_is_not(home: Home, tmp_path: Path) -> None:
     (home.folder.path / "key").unlink()
     assert home.client.find(WHERE, "root", CHOICES) == []
@@ -124,6 +133,18 @@ def test_one_of_another_management_cluster_is_not(home: Home, changes: dict[str,
     other = Client(Kubectl(replace(home.settings, **changes)), home.client.folders)
     assert other.find(WHERE, "root", CHOICES) == []
     assert home.calls() == ""
+
+
+def test_a_grant_that_this_machine_cannot_keep_is_taken_back(home: Home) -> None:
+    """A full disk, or a folder that another user may write: the grant and its bastion must not wait for their end."""
+    home.change(lambda made: made["spec"].update(logins=["root"]))
+    identity = home.place / "identity.pub"
+    identity.write_text(f"{key_line(public_key_of(KEY))}\n")
+    sources = AddressSources((network("198.51.100.7"),))
+    choices = replace(CHOICES, sources=sources, name="repair", identity=str(identity))
+    with pytest.raises(BadFolder):  # there is one of that UID
+        home.client.make(choices)
+    assert "--namespace=team-a delete accessgrants" in home.calls()
 
 
 def test_another_grant_of_the_name_is_never_revoked(home: Home) -> None:

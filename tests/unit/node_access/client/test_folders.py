@@ -59,6 +59,15 @@ def test_a_bastion_that_is_gone_leaves_no_certificate(folders: GrantFolders) -> 
     assert not (folder.path / "bastion-cert.pub").exists()
 
 
+def test_a_grant_that_changes_its_cluster_takes_no_other_host_over(folders: GrantFolders) -> None:
+    """A hostile API server and a person whose ~/.ssh/config includes these files first: ``ssh github.com``."""
+    folder = folders.create(RECORD)
+    other = grant(clusterRef={"name": "com"}, target={"nodes": ["github"]})
+    with pytest.raises(NotUsable, match="another Cluster"):
+        folder.write_access(access_of(other, public_key_of(KEY), int(time.time())), RECORD)
+    assert not folder.config.exists()
+
+
 def test_the_end_leaves_nothing_that_ssh_uses(folders: GrantFolders) -> None:
     folder = folders.create(RECORD)
     folder.write_private_key(b"secret")
@@ -119,6 +128,21 @@ def test_a_folder_in_which_others_may_write_is_refused(folders: GrantFolders) ->
     folders.path.chmod(0o777)
     with pytest.raises(BadFolder, match="another user may write"):
         folders.create(RECORD)
+    with pytest.raises(BadFolder, match="another user may write"):
+        list(folders.all())
+    folders.path.chmod(0o700)
+    (folders.path / "grants").chmod(0o777)
+    with pytest.raises(BadFolder, match="another user may write"):
+        folders.of(GRANT_UID)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_not_read(folders: GrantFolders) -> None:
+    """With --folder in /tmp: its config would have a ProxyCommand, and its record another kubectl."""
+    folders.create(RECORD)
+    os.chown(folders.path, 65534, 65534)
+    with pytest.raises(BadFolder, match="another user may write"):
+        list(folders.all())
 
 
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from node_access.client import heartbeat
 from node_access.client.folders import FolderRecord, GrantFolder, GrantFolders
 from node_access.client.grants import GrantKey
-from node_access.client.heartbeat import Heartbeat, Over, Stopped, WithoutAgent
+from node_access.client.heartbeat import REVOKED, Heartbeat, Over, Stopped, WithoutAgent
 from node_access.client.kubectl import Kubectl, KubectlSettings
 from node_access.client.words import time_text
 from tests.support.access_objects import GRANT_UID
@@ -184,6 +184,41 @@ def test_a_grant_that_is_not_kept_ends_with_its_last_session(tmp_path: Path, mon
     assert made.end() == Over("its last session ended")
     assert (tmp_path / "deleted").exists()
     assert not made.folder.config.exists()
+
+
+def test_a_grant_that_was_revoked_here_while_the_management_cluster_was_away_ends(running: Running) -> None:
+    """``grant revoke`` failed on the server. The heartbeat must not keep the grant alive, nor bring its files back."""
+    running.thread.start()
+    wait_until(lambda: bool(running.beats()), "a heartbeat")
+    running.fault("Unable to connect to the server: dial tcp")
+    with running.folder.exclusive():
+        running.folder.end(REVOKED)
+    running.fault("")
+    assert running.end() == Over(REVOKED)
+    assert (running.place / "deleted").exists()
+    assert not running.folder.config.exists()
+
+
+def test_files_of_a_grant_that_a_command_just_ended_do_not_come_back(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "interval", lambda grant, chance: timedelta(hours=1))
+    running.folder.end("its last session ended")
+    running.thread.start()
+    assert running.end() == Over("its last session ended")
+    assert not running.folder.config.exists()
+
+
+def test_a_machine_that_was_suspended_beats_at_once(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its monotonic clock stood still for an hour, and the grant's time did not."""
+    monkeypatch.setattr(heartbeat, "interval", lambda grant, chance: timedelta(hours=1))
+    monkeypatch.setattr(heartbeat, "_LOOK_SECONDS", 0.1)
+    running.thread.start()
+    wait_until(running.folder.config.exists, "the files")
+    assert running.beats() == []
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3700)
+    wait_until(lambda: bool(running.beats()), "a heartbeat")
 
 
 def test_a_suspended_grant_gets_no_heartbeat_until_it_goes_on(running: Running) -> None:

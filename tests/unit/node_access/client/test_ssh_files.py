@@ -40,6 +40,17 @@ def effective(file: Path, host: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
 
 
+def test_no_connection_is_shared_with_another_clusters_node_of_the_same_address(tmp_path: Path) -> None:
+    """``Host *`` with ControlMaster is common, and ``%h`` in its ControlPath is the address behind the bastion."""
+    (tmp_path / "grant").write_text(ssh_config(access(), "/home/a", "root"))
+    shared = "Host *\n  ControlMaster auto\n  ControlPath /tmp/%r@%h:%p\n"
+    (tmp_path / "config").write_text(f'Include "{tmp_path}/grant"\n{shared}')
+    for host in ("worker-1.production", ALIAS):
+        found = effective(tmp_path / "config", host)
+        assert found.get("controlpath", "none") == "none"
+        assert found["connecttimeout"] == "30"
+
+
 def test_ssh_reads_the_configuration(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text(ssh_config(access(), "/home/a b/x", "root"))
@@ -123,6 +134,7 @@ def unsigned(status: dict[str, Any]) -> None:
         (certificate(principals=()), "other logins"),
         (certificate(seconds=-30), "has ended"),
         (certificate(valid_after=int(time.time()) + 900), "clock is behind"),
+        (certificate(valid_before=2**64 - 1), "outlasts every grant"),
         (
             certificate(extensions=(Extension.NO_TOUCH_REQUIRED, Extension.PERMIT_PTY)),
             "permits what this program never asks for",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from node_access.client import touching
 from node_access.client.touching import touch
+from tests.support.processes import wait_until
 
 SSH = """#!{python}
 import pathlib, sys, time
@@ -45,6 +48,31 @@ def test_it_stays_for_a_moment_and_goes(ssh: Path) -> None:
 def test_a_login_that_fails_is_told(ssh: Path) -> None:
     write(ssh, 'print("Permission denied (publickey).", file=sys.stderr); sys.exit(255)')
     assert not touch(ssh / "config", "worker-1.production", "root")
+
+
+def test_a_bastion_that_never_answers_is_given_up_with_what_waits_for_it(
+    ssh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ssh starts another ssh for the bastion, which keeps standard error open when the first one is killed."""
+    monkeypatch.setattr(touching, "_SECONDS", 1.5)
+    child = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
+    write(
+        ssh,
+        f"import subprocess; subprocess.Popen([sys.executable, '-c', {child!r}, str(folder / 'child')])\n"
+        "time.sleep(60)",
+    )
+    began = time.monotonic()
+    assert not touch(ssh / "config", "worker-1.production", "root")
+    assert time.monotonic() - began < 30
+    wait_until(lambda: not is_alive(int((ssh / "child").read_text())), "the end of the child")
+
+
+def is_alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 def test_one_that_says_too_much_is_given_up(ssh: Path) -> None:
