@@ -245,7 +245,7 @@ class Stopped:
 Outcome = Passed | Stopped
 
 
-def run_checks(facts: Facts, record: GrantRecord, checks: tuple[Check, ...] = CHECKS) -> Outcome:
+def run_grant_checks(facts: Facts, record: GrantRecord, checks: tuple[Check, ...] = CHECKS) -> Outcome:
     """Run all of them."""
     first: tuple[int, Held | Ended] | None = None
     end: Ended | None = None
@@ -277,6 +277,6 @@ __all__ = [
     "Stopped",
     "lets_grant_return",
     "needs_bastion",
-    "run_checks",
+    "run_grant_checks",
     "tally_of",
 ]

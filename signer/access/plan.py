@@ -22,7 +22,7 @@ from signer.access.checks import (
     Stopped,
     lets_grant_return,
     needs_bastion,
-    run_checks,
+    run_grant_checks,
 )
 from signer.access.conditions import Condition, GrantCondition, GrantReason, met, unknown, unmet
 from signer.access.creator import CreatorNotProven, prove_creator, require_lock
@@ -211,7 +211,7 @@ def _without_record(facts: Facts, certify: Certify) -> Step:
     life = life_state(replace(facts.lifetime, created=created), created, facts.now)
     if not isinstance(life, Alive):
         return Step(DeleteGrant(), NoRecord())
-    outcome = run_checks(facts, _NO_RECORD, BEFORE_SEALING)
+    outcome = run_grant_checks(facts, _NO_RECORD, BEFORE_SEALING)
     if isinstance(outcome, Stopped):
         return Step(Rest(), NoRecord(), _stopped(facts, outcome), life.until)
     grant = facts.grant
@@ -300,7 +300,7 @@ def _living(
         return _close(facts, record, Cause.DELETED)
     if facts.keepalive is Keepalive.ASKED and not is_unwritten:
         return Step(RemoveKeepalive(_heartbeats_count(facts, written)), record, again=facts.now)
-    outcome = run_checks(facts, record)
+    outcome = run_grant_checks(facts, record)
     again = _next_look(facts, record)
     if isinstance(outcome, Stopped):
         if outcome.end is not None and (outcome.end.cause.is_final or _has_begun(facts, record)):
@@ -442,7 +442,7 @@ def _terminated(facts: Facts, record: GrantRecord, state: Closing, certify: Cert
         return Step(RemoveKeepalive(_heartbeats_count(facts, record)), record, again=facts.now)
     seen = observed(facts, record)
     back = _back(seen)
-    outcome = run_checks(facts, back)
+    outcome = run_grant_checks(facts, back)
     if isinstance(outcome, Stopped) and outcome.end is not None and outcome.end.cause.is_final:
         ended = seen.next(state=replace(state, cause=outcome.end.cause))
         return Step(WriteRecord(), ended, _end_conditions(facts, ended), facts.now)

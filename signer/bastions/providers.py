@@ -137,7 +137,7 @@ class Providers:
         except CallFailed as error:
             raise ProviderFailed(str(error)) from error
         except Exception as error:  # a provider is a plugin, and may have any defect
-            _LOG.error("a provider failed", exc_info=error, extra={"provider": name, "operation": operation})
+            _LOG.error("a provider failed", exc_info=error, extra={"bastionProvider": name, "operation": operation})
             raise ProviderFailed(f"the provider failed ({type(error).__name__}): see the log") from error
         finally:
             del self._busy[token]

@@ -93,7 +93,9 @@ async def run_bastions(
             *((f"worker-{number}", controller.work) for number in range(WORKERS)),
         )
     ]
-    _LOG.info("started", extra={"providers": sorted(configuration.providers), "owner": configuration.scope.owner})
+    _LOG.info(
+        "started", extra={"bastionProviders": sorted(configuration.providers), "owner": configuration.scope.owner}
+    )
     try:
         await stop.wait()
     finally:

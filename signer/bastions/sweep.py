@@ -69,7 +69,7 @@ class Sweep:
                 await self._provider(name)
             except (ApiError, NotAllowed, InvalidSettings, ProviderUnavailable, ProviderFailed) as error:
                 self._metrics.sweeps.labels(name, "failed").inc()
-                _LOG.warning("a sweep failed", extra={"provider": name, "detail": str(error)})
+                _LOG.warning("a sweep failed", extra={"bastionProvider": name, "detail": str(error)})
             else:
                 self._metrics.sweeps.labels(name, "succeeded").inc()
 
@@ -106,7 +106,7 @@ class Sweep:
         what = ", ".join(leaked.resources)
         _LOG.warning(
             "resources of a bastion without an object are deleted",
-            extra={"provider": name, "namespace": reference.namespace, "object": reference.name, "detail": what},
+            extra={"bastionProvider": name, "namespace": reference.namespace, "object": reference.name, "detail": what},
         )
         manifest = {
             "apiVersion": BASTIONS.api_version,

@@ -55,5 +55,9 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "lease": "Namespace and name of the Lease.",
         "failed": "Number of objects deferred to the next round.",
         "version": "Version of a published trust bundle.",
+        "bastionProvider": "Provider of a bastion.",
+        "bastionProviders": "Providers that the bastion controller's configuration allows.",
+        "operation": "Call to a bastion's provider.",
+        "owner": "The name with which the bastion controller tags its resources.",
     }
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 import warnings
 from pathlib import Path
@@ -187,4 +188,5 @@ def test_version_1_without_extensions_is_no_authority() -> None:
 
 
 def test_the_value_shows_no_bytes() -> None:
-    assert "b'" not in repr(parse_ca_certificate(capi_der()))
+    # A digest may end with the letter.
+    assert re.search(r"(?<![0-9a-f])b'", repr(parse_ca_certificate(capi_der()))) is None
