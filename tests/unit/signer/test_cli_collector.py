@@ -54,6 +54,7 @@ async def test_a_started_controller_freezes_its_objects(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(run, "management_connection", access)
     monkeypatch.setattr(run, "run_replica", starts)
-    options = argparse.Namespace(kubeconfig="", health_addr="", diagnostics_address="", audit_log_path="")
+    addresses = {"health_addr": "", "diagnostics_address": "", "access_webhook_address": ""}
+    options = argparse.Namespace(kubeconfig="", audit_log_path="", **addresses)
     await run._run_until_signal(options, Configuration(namespace="node-attestation"))
     assert gc.get_freeze_count() > 0
