@@ -117,8 +117,8 @@ def test_each_test_that_is_named_exists() -> None:
 
 
 def test_the_wing_itself_signs_nothing() -> None:
-    """Decisions sign host certificates; nothing signs users' certificates online."""
-    assert "It signs no users' certificates yet" in TEXT
+    """Decisions sign host certificates, and access grants sign users'."""
+    assert "the certificates of\n[access grants](access.md) with the other" in TEXT
     for file in (ROOT / "signer/ssh").rglob("*.py"):
         assert ".sign(" not in file.read_text(encoding="utf-8"), file
 
