@@ -19,6 +19,7 @@ from signer.bastions.controller import BastionController
 from signer.bastions.host_keys import HostKeySecret, read_host_key_secret
 from signer.bastions.run import BastionOptions, run_bastions
 from signer.configuration import InvalidConfiguration
+from signer.controller.diagnostics.arguments import add_diagnostics_arguments
 from signer.controller.diagnostics.health import Check, Report
 from signer.controller.diagnostics.scrape_access import CONCURRENT_REVIEWS
 from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
@@ -83,26 +84,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="the management cluster (default: $KUBECONFIG, else the Pod's service account)",
     )
-    run.add_argument(
-        "--diagnostics-address",
-        default="",
-        metavar="HOST:PORT",
-        help="serve /metrics over HTTPS, to users that the management cluster allows to get that path (default: off)",
-    )
-    run.add_argument(
-        "--insecure-diagnostics",
-        action="store_true",
-        help="serve /metrics, /healthz and /readyz on --diagnostics-address over plain HTTP, without authentication",
-    )
-    run.add_argument(
-        "--health-addr",
-        default="",
-        metavar="HOST:PORT",
-        help="serve /healthz and /readyz over plain HTTP (default: off)",
-    )
-    run.add_argument(
-        "--logging-format", choices=("json", "text"), default=None, help="default: text on a terminal, else json"
-    )
+    add_diagnostics_arguments(run)
     run.add_argument("-v", "--verbose", action="store_true", help="log more")
     return parser
 

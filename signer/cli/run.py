@@ -33,6 +33,7 @@ from signer.cli.leader_election import add_leader_election, leader_election
 from signer.cli.open_files import open_as_many_files_as_allowed
 from signer.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
 from signer.controller.access_webhook import access_webhook_server
+from signer.controller.diagnostics.arguments import add_diagnostics_arguments
 from signer.controller.diagnostics.scrape_access import CONCURRENT_REVIEWS
 from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.replica import run_replica
@@ -72,26 +73,7 @@ def add_run(commands: Commands) -> None:
         metavar="N",
         help="requests decided concurrently in each cluster (default: %(default)s)",
     )
-    run.add_argument(
-        "--diagnostics-address",
-        default="",
-        metavar="HOST:PORT",
-        help="serve /metrics over HTTPS, to users that the management cluster allows to get that path (default: off)",
-    )
-    run.add_argument(
-        "--insecure-diagnostics",
-        action="store_true",
-        help="serve /metrics, /healthz and /readyz on --diagnostics-address over plain HTTP, without authentication",
-    )
-    run.add_argument(
-        "--health-addr",
-        default="",
-        metavar="HOST:PORT",
-        help="serve /healthz and /readyz over plain HTTP (default: off)",
-    )
-    run.add_argument(
-        "--logging-format", choices=("json", "text"), default=None, help="default: text on a terminal, else json"
-    )
+    add_diagnostics_arguments(run)
     run.add_argument(
         "--audit-log-path", default="", metavar="PATH", help="write an audit log there; - is standard output"
     )
