@@ -21,6 +21,8 @@ MAXIMUM_LIST_BYTES: Final = 64 * 1024 * 1024
 _SECONDS: Final = 120.0
 _REQUEST_SECONDS: Final = 30
 _SERVER: Final = re.compile(r"^Error from server \(([A-Za-z]+)\): ", re.ASCII | re.MULTILINE)
+_LOG_LINE: Final = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ ", re.ASCII)
+"""A line of kubectl's log (klog): it repeats one error for each attempt, before the error for people."""
 _INVALID: Final = re.compile(r"^The [A-Za-z]+ \"[^\"\n]*\" is invalid: ", re.MULTILINE)
 _CLASSES: Final[dict[str, type[ManagementFailed]]] = {
     "Forbidden": Forbidden,
@@ -198,13 +200,15 @@ class Kubectl:
         ]
 
     def _on_error_line(self, line: str) -> None:
-        if line.strip() and not line.startswith(_ERROR_BEGINNINGS):
+        if line.strip() and not line.startswith(_ERROR_BEGINNINGS) and not _LOG_LINE.match(line):
             self._on_login(printable(line))
 
     @staticmethod
     def _failed(found: Finished) -> ManagementFailed:
         """The error that kubectl prints, by its class."""
-        message = found.error.strip() or f"it ended with exit code {found.code}"
+        lines = found.error.strip().splitlines()
+        said = [line for line in lines if not _LOG_LINE.match(line)] or lines[-1:]
+        message = "\n".join(said) or f"it ended with exit code {found.code}"
         server = _SERVER.search(found.error)
         if server is not None and server[1] == "NotFound":
             kind = NotFound if re.search(rf'{re.escape(GROUP)} "[^"\n]*" not found', found.error) else ManagementFailed

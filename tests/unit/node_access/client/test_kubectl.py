@@ -66,6 +66,17 @@ def test_failures_have_classes(make: Make, message: str, kind: type[ManagementFa
     assert type(raised.value) is kind
 
 
+_LOGGED = 'E1127 17:06:16.003339   23182 memcache.go:265] "Unhandled Error" err="connection refused"'
+_SAID = "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
+
+
+@pytest.mark.parametrize(("printed", "shown"), [([_LOGGED, _LOGGED, _SAID], _SAID), ([_LOGGED, _LOGGED], _LOGGED)])
+def test_an_error_is_said_without_kubectls_log(make: Make, printed: list[str], shown: str) -> None:
+    with pytest.raises(ManagementFailed) as raised:
+        make(f"print(*{printed!r}, sep='\\n', file=sys.stderr); sys.exit(1)").get_grant("repair")
+    assert str(raised.value) == f"kubectl: {shown}"
+
+
 @pytest.mark.parametrize("output", ["", "[]", "text", "{", "[" * 100000, '{"a": NaN'])
 def test_what_is_no_object_is_refused(make: Make, output: str) -> None:
     with pytest.raises(ManagementFailed):
