@@ -23,7 +23,7 @@ from signer.access.revocation_list import RevocationList
 from signer.authority.ssh.errors import SSHAuthorityReason, SSHAuthorityRefused
 from signer.authority.ssh.key_id import KeyID
 from signer.authority.ssh.requests import Nonce, Serial
-from signer.model.access import AccessGrant, AllNodes, Container, Nodes
+from signer.model.access import AccessGrant, AllNodes, Container, GrantTarget, Nodes
 from signer.model.decision import printable
 from signer.model.record import AttestedNode
 from signer.rules.access_certificates import (
@@ -45,8 +45,6 @@ _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 class CertificateReason(StrEnum):
     """Why a grant gets no certificates."""
 
-    FOR_CONTAINERS = "ForContainers"
-    """What opens containers knows the grant's key, and takes no certificate."""
     NO_NODES = "NoNodes"
     """None of the grant's nodes has attested."""
     KEY_IS_AUTHORITY = "KeyIsAuthority"
@@ -105,7 +103,7 @@ def access_of(facts: IssuanceFacts) -> GrantAccess:
     """What the grant opens: of the nodes that it names, those that have attested.
 
     Raises:
-        NotCertified: ``ForContainers`` or ``NoNodes``.
+        NotCertified: ``NoNodes``.
     """
     grant, permissions = facts.grant, facts.grant.permissions
     return GrantAccess(
@@ -123,11 +121,11 @@ def access_of(facts: IssuanceFacts) -> GrantAccess:
     )
 
 
-def _target(grant: AccessGrant, found: TargetsFound) -> Nodes | AllNodes:
+def _target(grant: AccessGrant, found: TargetsFound) -> GrantTarget:
     """Never more than the grant says, whatever was found."""
     match grant.target:
         case Container():
-            raise NotCertified(CertificateReason.FOR_CONTAINERS, "a grant for a container gets no certificate")
+            return grant.target
         case AllNodes():
             return AllNodes()
         case Nodes(names):
@@ -147,6 +145,8 @@ def hops_of(facts: IssuanceFacts) -> tuple[HopSources, ...]:
         NotCertified: ``IngressMissing`` or ``OptionInvalid``.
     """
     ingress: tuple[Network, ...] = facts.grant.ingress
+    if isinstance(facts.grant.target, Container):
+        return (HopSources(Hop.CONTAINER, ingress),)
     if isinstance(facts.bastion, NoBastion):
         return (HopSources(Hop.NODE, ingress),)
     if not ingress:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from signer.access.facts import GrantForbidden, GrantRules, GrantsNotAllowed, RulesAnswer, RulesUnknown
 from signer.access.lifetimes import Lifetime
 from signer.configuration import AccessPermission
-from signer.model.access import AccessGrant, AsPolicySays, BastionOf, InvalidAccessGrant, NoBastion
+from signer.model.access import AccessGrant, AsPolicySays, BastionOf, Container, InvalidAccessGrant, NoBastion
 from signer.model.access.grant import parse_bastion_choice
 from signer.model.access_policy import DEFAULT_TIME_TO_LIVE, MAXIMUM_LIFETIME, AccessRules
 from signer.model.policy import Policy
@@ -51,6 +51,10 @@ def rules_of(
         if refused:
             return GrantForbidden(message)
     bastion = grant.bastion
+    if isinstance(grant.target, Container):
+        if isinstance(bastion, BastionOf):
+            return GrantForbidden("a grant for a container has no bastion; leave spec.bastion out, or write None")
+        bastion = NoBastion()
     if isinstance(bastion, AsPolicySays):
         bastion = parse_bastion_choice(rules.bastion.provider)
     if isinstance(bastion, BastionOf):

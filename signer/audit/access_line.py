@@ -15,6 +15,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Any, Final, TypeVar
 
 from attestors.wire.ssh.certificate import SignedCertificate, parse_certificate_line
+from attestors.wire.ssh.container_names import Container
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import parse_key_line
 from signer.audit.errors import Inconsistent
@@ -132,7 +133,8 @@ def read_issuance_line(content: Mapping[str, Any]) -> IssuanceLine:
     if not timedelta(0) <= line.time - line.issued <= _TOLERANCE:
         raise Inconsistent("the certificates were not issued when the line was written")
     hops = {one.hop for one in line.certificates}
-    if not hops or len(hops) < len(line.certificates) or Hop.NODE not in hops:
+    last = Hop.CONTAINER if isinstance(line.access.target, Container) else Hop.NODE
+    if not hops or len(hops) < len(line.certificates) or last not in hops:
         raise Inconsistent("there is not one certificate for each hop")
     if len({one.serial_number for one in line.certificates}) < len(line.certificates):
         raise Inconsistent("two certificates have one serial number")

@@ -3,6 +3,7 @@
 A grant gets one certificate for each hop. That of hop ``node`` names each login on each node, ``login@node``, or
 ``login@*`` for every node: a node accepts only the names with its own. That of hop ``bastion`` names
 ``bastion@<uid of the grant>``, which the sshd of that grant's bastion alone accepts. It permits nothing but forwarding.
+A grant for a container gets one certificate, of hop ``container``, which names the container and nothing else.
 
 The controller issues certificates by this module, and the audit log verifies them by it.
 """
@@ -15,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.wire.ssh.certificate import Certificate, CertificateKind
+from attestors.wire.ssh.container_names import Container
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
 from attestors.wire.ssh.key_line import parse_key_line
 from attestors.wire.ssh.keys import PublicKey
@@ -22,7 +24,7 @@ from attestors.wire.ssh.options import CriticalOption, Extension, ForceCommand, 
 from attestors.wire.ssh.principals import LoginOnEveryNode, LoginOnNode, UserPrincipal
 from signer.authority.ssh.key_id import KeyID
 from signer.authority.ssh.requests import Nonce, Serial, UserCertificateRequest
-from signer.model.access.targets import AllNodes, NodeTarget
+from signer.model.access.targets import AllNodes, GrantTarget, Nodes, NodeTarget
 from signer.model.cluster import ClusterKey
 
 BASTION_LOGIN: Final = "bastion"
@@ -36,6 +38,8 @@ class Hop(enum.Enum):
 
     NODE = "node"
     BASTION = "bastion"
+    CONTAINER = "container"
+    """The gateway, or the containers' sshd of a node."""
 
 
 def grant_key_id(namespace: str, name: str, uid: str, creator: str, epoch: int) -> KeyID:
@@ -73,11 +77,11 @@ class GrantAccess:
     public_key: str
     """``type base64``."""
     logins: tuple[str, ...]
-    target: NodeTarget
+    target: GrantTarget
     pty: bool
     port_forwarding: bool
     command: str
-    """The only command that nodes run; empty for any."""
+    """The only command that runs; empty for any."""
 
     @property
     def key_id(self) -> KeyID:
@@ -91,13 +95,25 @@ def principals_of(access: GrantAccess, hop: Hop) -> tuple[UserPrincipal, ...]:
     Raises:
         SSHRefused: ``PrincipalInvalid``.
     """
+    if isinstance(access.target, Container):
+        if hop is not Hop.CONTAINER or access.logins:
+            raise SSHRefused(SSHReason.PRINCIPAL_INVALID, "a grant for a container opens no node and no bastion")
+        return (access.target.principal,)
     if hop is Hop.BASTION:
         return (LoginOnNode(BASTION_LOGIN, access.uid),)
     if BASTION_LOGIN in access.logins:
         raise SSHRefused(SSHReason.PRINCIPAL_INVALID, f"login {BASTION_LOGIN} is that of bastions; name another one")
-    if isinstance(access.target, AllNodes):
-        return tuple(LoginOnEveryNode(login) for login in access.logins)
-    return tuple(LoginOnNode(login, node) for node in access.target.names for login in access.logins)
+    return _node_principals(access.target, access.logins, hop)
+
+
+def _node_principals(target: NodeTarget, logins: tuple[str, ...], hop: Hop) -> tuple[UserPrincipal, ...]:
+    if hop is not Hop.NODE:
+        raise SSHRefused(SSHReason.PRINCIPAL_INVALID, "a grant for nodes opens no container")
+    match target:
+        case AllNodes():
+            return tuple(LoginOnEveryNode(login) for login in logins)
+        case Nodes(names):
+            return tuple(LoginOnNode(login, node) for node in names for login in logins)
 
 
 def critical_options_of(access: GrantAccess, hop: HopSources) -> tuple[CriticalOption, ...]:
@@ -106,7 +122,7 @@ def critical_options_of(access: GrantAccess, hop: HopSources) -> tuple[CriticalO
     Raises:
         SSHRefused: ``OptionInvalid``.
     """
-    forced = (ForceCommand(access.command),) if access.command and hop.hop is Hop.NODE else ()
+    forced = (ForceCommand(access.command),) if access.command and hop.hop is not Hop.BASTION else ()
     return (*forced, *((SourceAddress(hop.source_addresses),) if hop.source_addresses else ()))
 
 

@@ -35,7 +35,7 @@ FINE: Final = frozenset(
     "reason",
     [
         *(one.value for one in GrantReason if one not in FINE),
-        *(one.value for one in CertificateReason if one is not CertificateReason.FOR_CONTAINERS),
+        *(one.value for one in CertificateReason),
         REVOCATIONS_UNKNOWN,
         REVOCATION_LIST_FULL,
     ],

@@ -5,6 +5,7 @@ People write these objects, and the API server may run without our validation: e
 
 from __future__ import annotations
 
+from attestors.wire.ssh.container_names import Container, Pod, Workload, WorkloadKind
 from signer.model.access.approval import AccessApproval, Decision, parse_access_approval
 from signer.model.access.bastion import Bastion, BastionStatus, BastionTarget, Endpoint, NoEndpoint, parse_bastion
 from signer.model.access.creator import Creator, CreatorNotStated, StatedCreator
@@ -32,13 +33,9 @@ from signer.model.access.networks import parse_cidr
 from signer.model.access.targets import (
     CONTAINER_LOGIN,
     AllNodes,
-    Container,
     GrantTarget,
     Nodes,
     NodeTarget,
-    Pod,
-    Workload,
-    WorkloadKind,
 )
 
 __all__ = [

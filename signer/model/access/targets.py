@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from attestors.wire.ssh.container_names import Container, Pod, Workload, WorkloadKind
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.principals import PlainPrincipal
 from signer.model.access.reader import Reader, subdomain
@@ -29,38 +29,6 @@ class Nodes:
 @dataclass(frozen=True, slots=True)
 class AllNodes:
     """Every node of the cluster, also later ones."""
-
-
-class WorkloadKind(enum.Enum):
-    """Kinds whose pods a grant may name together."""
-
-    DAEMON_SET = "DaemonSet"
-    DEPLOYMENT = "Deployment"
-    STATEFUL_SET = "StatefulSet"
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """The pod of that name."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """Any pod of that workload."""
-
-    kind: WorkloadKind
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Container:
-    """One container in the workload cluster."""
-
-    namespace: str
-    of: Pod | Workload
-    container: str
 
 
 NodeTarget: TypeAlias = Nodes | AllNodes
@@ -93,7 +61,7 @@ def _workload_kind(value: Any) -> WorkloadKind:
     try:
         return WorkloadKind(value)
     except ValueError:
-        raise ValueError("must be DaemonSet, Deployment or StatefulSet") from None
+        raise ValueError("must be DaemonSet, Deployment, Job or StatefulSet") from None
 
 
 def read_logins(spec: Reader, target: GrantTarget) -> tuple[str, ...]:

@@ -12,13 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attestors.wire.ssh.certificate import SignedCertificate
+from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import key_line, parse_key_line
 from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations, Fingerprint
 from attestors.wire.ssh.options import Extension, ForceCommand, SourceAddress, parse_network
-from signer.access.certificates import CertificateReason, NotCertified, hop_requests
+from signer.access.certificates import CertificateReason, NotCertified, access_of, hop_requests
 from signer.access.parts import Hop, HopRequest, IssuanceFacts, NoBastion, TargetsFound
 from signer.model.access import AccessGrant
-from signer.rules.access_certificates import grant_key_id
+from signer.rules.access_certificates import grant_key_id, principals_of
 from tests.support.access_grants import AUTHORITY, HOUR, NOW, bastion, facts_of, grant_of, issued, key_facts
 from tests.support.access_objects import GRANT_UID, USER_KEY
 from tests.support.binaries import MissingPart, skip_or_fail
@@ -183,9 +184,35 @@ def test_a_lifetime_out_of_bounds_is_refused(lifetime: timedelta) -> None:
     assert refused(facts_of(grant_of(), lifetime=lifetime)) is CertificateReason.LIFETIME_INVALID
 
 
-def test_a_container_gets_none() -> None:
-    target = {"container": {"namespace": "web", "pod": "web-1", "container": "app"}}
-    assert refused(target=target, logins=[]) is CertificateReason.FOR_CONTAINERS
+CONTAINER: Final[dict[str, Any]] = {"container": {"namespace": "web", "pod": "web-1", "container": "app"}}
+
+
+def test_a_container_gets_one_certificate_with_its_name_alone() -> None:
+    found = requests(target=CONTAINER, logins=[], ingress=INGRESS, permissions={"command": "uptime"})
+    assert set(found) == {Hop.CONTAINER}
+    assert names(found[Hop.CONTAINER]) == ["web_web-1_app"]
+    assert found[Hop.CONTAINER].critical_options == (ForceCommand("uptime"), SourceAddress(NETWORKS))
+    workload = {"namespace": "web", "workload": {"kind": "Deployment", "name": "web"}, "container": "app"}
+    assert names(requests(target={"container": workload}, logins=[])[Hop.CONTAINER]) == ["web_deploy.web_app"]
+
+
+@pytest.mark.parametrize("hop", [Hop.NODE, Hop.BASTION])
+def test_a_grant_for_a_container_opens_no_node_and_no_bastion(hop: Hop) -> None:
+    access = access_of(facts_of(grant_of(target=CONTAINER, logins=[])))
+    with pytest.raises(SSHRefused, match="opens no node"):
+        principals_of(access, hop)
+    with pytest.raises(SSHRefused, match="opens no node"):
+        principals_of(replace(access, logins=("root",)), Hop.CONTAINER)
+
+
+def test_a_grant_for_nodes_opens_no_container() -> None:
+    with pytest.raises(SSHRefused, match="opens no container"):
+        principals_of(access_of(facts_of(grant_of())), Hop.CONTAINER)
+
+
+def test_a_container_whose_name_is_longer_than_a_certificate_takes_is_refused() -> None:
+    workload = {"namespace": "n" * 63, "workload": {"kind": "Deployment", "name": "w" * 253}, "container": "c" * 63}
+    assert refused(target={"container": workload}, logins=[]) is CertificateReason.NAME_INVALID
 
 
 def test_more_names_than_openssh_reads_are_refused() -> None:

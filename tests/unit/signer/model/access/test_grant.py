@@ -133,8 +133,8 @@ CONTAINER = {"namespace": "shop", "pod": "web-0", "container": "nginx"}
         ({"container": CONTAINER | {"container": "x" * 64}}, "spec.target.container.container must be a DNS label"),
         ({"container": CONTAINER | {"pod": "x_y"}}, "spec.target.container.pod must be a name"),
         (
-            {"container": {"namespace": "s", "workload": {"kind": "Job", "name": "w"}, "container": "c"}},
-            "spec.target.container.workload.kind must be DaemonSet, Deployment or StatefulSet",
+            {"container": {"namespace": "s", "workload": {"kind": "CronJob", "name": "w"}, "container": "c"}},
+            "spec.target.container.workload.kind must be DaemonSet, Deployment, Job or StatefulSet",
         ),
         (
             {"container": {"namespace": "s", "workload": {"kind": "Deployment", "name": 1}, "container": "c"}},
