@@ -42,6 +42,7 @@ from authenticator.model.trust_state import Change, FormerFile, Rejection, Trust
 from signer.authority.ssh.authorities import UserAuthority
 from signer.model.auto_approval import parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
+from signer.model.gateway_connection import GatewayConnection, render_gateway_connection
 from signer.model.host_keys import AttestedHostKey, AttestedHostKeys
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
@@ -269,6 +270,9 @@ def _of_objects() -> Iterator[Seed]:
     for side in ReservationSide:
         metadata = {"name": pair.name(side), "namespace": "node-attestation-system", "uid": "u", "resourceVersion": "1"}
         yield "reservation", side.name.lower(), _json({"metadata": metadata, "spec": reservation_spec(pair)})
+    authorities = tuple(public_key_of(private_key(key_type)) for key_type in ("ed25519", "nistp384"))
+    connection = GatewayConnection(ClusterKey("team-a", "production"), b"apiVersion: v1\n", authorities)
+    yield "gateway-connection", "two-authorities", _json(render_gateway_connection(connection, "node-access-gateway"))
     folder = FIXTURES.parent / "deploy" / "policies"
     for file in sorted(folder.glob("*.yaml")):
         document = yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -35,6 +35,12 @@ from signer.model.bootstrap_token import (
 )
 from signer.model.cluster import ClusterView, MachineView, cluster_view, machine_view
 from signer.model.fields import format_time, parse_time
+from signer.model.gateway_connection import (
+    GatewayConnection,
+    InvalidGatewayConnection,
+    parse_gateway_connection,
+    render_gateway_connection,
+)
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.record import AttestedNode
@@ -131,6 +137,14 @@ def _configuration(data: bytes) -> Mapping[str, OperatorAttestor]:
     return read_attestors(file)
 
 
+def _gateway_connection(data: bytes) -> GatewayConnection:
+    manifest = object_of(data)
+    connection = parse_gateway_connection(manifest)
+    written = render_gateway_connection(connection, "gateways")
+    require(written["data"] == manifest["data"], "a connection has a second form")
+    return connection
+
+
 def _controller_key(data: bytes) -> ControllerKeys:
     return parse_controller_keys(object_of(data))
 
@@ -177,6 +191,7 @@ TARGETS: Final = (
     Target("strict-yaml", _strict_yaml, (YamlRefused,)),
     Target("controller-configuration", _configuration, (InvalidConfiguration,)),
     Target("controller-key", _controller_key, (MalformedControllerKey,), Shape.JSON),
+    Target("gateway-connection", _gateway_connection, (InvalidGatewayConnection,), Shape.JSON),
     Target("authority-pem", _authority_pem, (der.PemError,)),
     Target("ca-certificate", _ca_certificate, (CertificateUnreadable,)),
     Target("certificate-authority", _certificate_authority, (CertificateAuthorityUnavailable,)),
