@@ -11,9 +11,11 @@ The controller issues certificates by this module, and the audit log verifies th
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from attestors.wire.ssh.certificate import Certificate, CertificateKind
 from attestors.wire.ssh.container_names import Container
@@ -31,6 +33,7 @@ BASTION_LOGIN: Final = "bastion"
 """The user on bastions. No certificate names it on a node: another grant's UID could stand in the node's place."""
 KEY_ID_PREFIX: Final = "grant/"
 """Key ids of grants begin so. A policy may revoke such a key id, too."""
+_EPOCH: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 
 
 class Hop(enum.Enum):
@@ -52,6 +55,40 @@ def grant_key_id(namespace: str, name: str, uid: str, creator: str, epoch: int) 
     """
     number = (str(epoch),) if epoch else ()
     return KeyID.of("grant", namespace, name, uid, creator, *number)
+
+
+@dataclass(frozen=True, slots=True)
+class GrantNames:
+    """What the key id of a grant's certificates says."""
+
+    namespace: str
+    name: str
+    uid: str
+    creator: str
+    epoch: int
+
+
+def parse_grant_key_id(key_id: str) -> GrantNames:
+    """Read what :func:`grant_key_id` writes.
+
+    Raises:
+        SSHRefused: ``KeyIDInvalid``: it is another text.
+    """
+    parts = key_id.split("/")
+    if len(parts) not in (5, 6):
+        raise SSHRefused(SSHReason.KEY_ID_INVALID, "the key id is not that of a grant")
+    _, namespace, name, uid, creator = (_unescaped(part) for part in parts[:5])
+    epoch = int(parts[5]) if len(parts) == 6 and _EPOCH.fullmatch(parts[5]) else 0
+    if str(grant_key_id(namespace, name, uid, creator, epoch)) != key_id:
+        raise SSHRefused(SSHReason.KEY_ID_INVALID, "the key id is not that of a grant")
+    return GrantNames(namespace, name, uid, creator, epoch)
+
+
+def _unescaped(part: str) -> str:
+    try:
+        return unquote_to_bytes(part).decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        raise SSHRefused(SSHReason.KEY_ID_INVALID, "the key id is not that of a grant") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +218,14 @@ __all__ = [
     "BASTION_LOGIN",
     "KEY_ID_PREFIX",
     "GrantAccess",
+    "GrantNames",
     "Hop",
     "HopSources",
     "certificate_request",
     "critical_options_of",
     "extensions_of",
     "grant_key_id",
+    "parse_grant_key_id",
     "principals_of",
     "unsigned",
 ]
