@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -102,13 +102,15 @@ class Client:
         resource_limits: ResourceLimits | None = None,
         on_connect: Callable[[TlsTransport], None] = lambda transport: None,
         media_type: str = _CONTENT_TYPE_JSON,
+        fields: Sequence[tuple[str, str]] = (),
     ) -> None:
         """``timeout_seconds`` bounds each whole call, including the wait for one of ``connection_limit`` slots.
 
         Watches use no slot: one for each resource would leave none for calls. ``resource_limits`` are shared by the
         clients of servers that may be hostile; without them, this server is trusted. ``on_connect`` is called after
         each TLS handshake, before a request is sent; it may raise ssl.SSLError. ``media_type`` is the kind of JSON that
-        is asked for, and that every answer must be.
+        is asked for, and that every answer must be. ``fields`` are more header fields of each request, in which a name
+        may be repeated (``Impersonate-Group``).
         """
         self.server = ClusterConnection(
             connection.server, connection.certificate_authority, tls_server_name=connection.tls_server_name
@@ -126,8 +128,8 @@ class Client:
         # One for the client, not for each watch: a server that ends each watch early gains nothing.
         self._throttle = Throttle(self._resource_limits.rate_limiter(), self._origin.authority)
         self._media_type = media_type
-        fields = {"Accept": media_type, "Accept-Encoding": "identity", "User-Agent": user_agent}
-        self._requests = RequestWriter(self._origin, fields)
+        own_fields = {"Accept": media_type, "Accept-Encoding": "identity", "User-Agent": user_agent}
+        self._requests = RequestWriter(self._origin, (*own_fields.items(), *fields))
         token = connection.bearer_token
         self._authorization = {} if token is None else {"Authorization": bearer(token)}
         self._encode = msgspec.json.Encoder().encode

@@ -9,7 +9,7 @@ besides the OSError (ssl.SSLError, gaierror) of connecting.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
@@ -69,11 +69,11 @@ def target(path: str, params: Mapping[str, str | int | bool] | None) -> str:
 
 
 class RequestWriter:
-    """Writes requests to one origin with common header ``fields``."""
+    """Writes requests to one origin with common header ``fields``, in which a name may be repeated."""
 
-    def __init__(self, origin: Origin, fields: Mapping[str, str]) -> None:
+    def __init__(self, origin: Origin, fields: Iterable[tuple[str, str]]) -> None:
         self._path_prefix = origin.path_prefix
-        lines = [f"Host: {origin.authority}", *(f"{name}: {value}" for name, value in fields.items())]
+        lines = [f"Host: {origin.authority}", *(f"{name}: {value}" for name, value in fields)]
         self._common = "\r\n".join(lines)
         self._lines = len(lines)
 

@@ -52,7 +52,7 @@ def test_refused_origins(server: str) -> None:
 
 
 def test_a_request_without_a_body() -> None:
-    writer = RequestWriter(Origin("api.example", 6443, "/k8s"), {"Accept": "application/json"})
+    writer = RequestWriter(Origin("api.example", 6443, "/k8s"), [("Accept", "application/json")])
     assert writer.write("GET", "/api/v1/pods?limit=1", {}, None) == (
         b"GET /k8s/api/v1/pods?limit=1 HTTP/1.1\r\nHost: api.example:6443\r\nAccept: application/json\r\n\r\n"
     )
@@ -60,7 +60,7 @@ def test_a_request_without_a_body() -> None:
 
 @pytest.mark.parametrize("body", [b"", b'{"a":"\xc3\xa4\r\n\r\n\0"}'])
 def test_a_request_with_a_body(body: bytes) -> None:
-    written = RequestWriter(ORIGIN, {}).write("POST", "/api", {"Content-Type": "application/json"}, body)
+    written = RequestWriter(ORIGIN, ()).write("POST", "/api", {"Content-Type": "application/json"}, body)
     assert (
         written
         == (
@@ -78,7 +78,7 @@ def test_a_request_with_a_body(body: bytes) -> None:
 def test_no_part_ends_the_request(part: str, end: str) -> None:
     values = {each: "x" + (end if each == part else "") for each in ("method", "field", "name", "common", "host")}
     target, prefix = ("/" + (end if part == each else "") for each in ("target", "prefix"))
-    writer = RequestWriter(Origin(values["host"], 443, prefix), {"X": values["common"]})
+    writer = RequestWriter(Origin(values["host"], 443, prefix), [("X", values["common"])])
     with pytest.raises(ValueError, match="would end it"):
         writer.write(values["method"], target, {values["name"]: values["field"]}, None)
 
@@ -86,9 +86,9 @@ def test_no_part_ends_the_request(part: str, end: str) -> None:
 @pytest.mark.parametrize(("method", "target"), [("GET /x HTTP/1.1 ", "/"), ("GET", "/x HTTP/1.1"), ("GET ", "/")])
 def test_no_part_begins_another(method: str, target: str) -> None:
     with pytest.raises(ValueError, match="would end it"):
-        RequestWriter(ORIGIN, {}).write(method, target, {}, None)
+        RequestWriter(ORIGIN, ()).write(method, target, {}, None)
 
 
 def test_non_ascii_parts_are_not_written() -> None:
     with pytest.raises(ValueError, match="ascii"):
-        RequestWriter(ORIGIN, {}).write("GET", "/ä", {}, None)
+        RequestWriter(ORIGIN, ()).write("GET", "/ä", {}, None)

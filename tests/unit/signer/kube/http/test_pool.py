@@ -337,7 +337,7 @@ async def pool_of(server: Talkative) -> AsyncIterator[tuple[Pool, bytes]]:
     """A pool, and a request."""
     origin = Origin.of(server.connection.server)
     async with Pool(origin, client_context(server.connection)) as pool:
-        yield pool, RequestWriter(origin, {}).write("GET", PATH, {}, None)
+        yield pool, RequestWriter(origin, ()).write("GET", PATH, {}, None)
 
 
 async def test_unread_data_stays_with_the_server(authority: Authority, tls: ssl.SSLContext) -> None:
