@@ -1,7 +1,7 @@
 """What a grant opens at the gateway now, proven by its certificate. Pure.
 
-Of the object, nothing is believed but that the grant has not ended. Who may come in, as whom, to which container and until
-when is what the certificate in its status says, and a user authority of the Cluster has signed that certificate.
+Of the object, nothing is believed but that the grant has not ended. Who may come in, as whom, to which container and
+until when is what the certificate in its status says, and a user authority of the Cluster has signed that certificate.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class ClosedReason(StrEnum):
     """The certificate is not the one that the controller makes for this grant."""
     AUTHORITY_UNKNOWN = "AuthorityUnknown"
     """Another key has signed the certificate than the Cluster's user authorities, or they are not known here."""
+    NOT_CONNECTED = "NotConnected"
+    """The gateway cannot act in the Cluster for the grant's creator."""
     EXPIRED = "Expired"
     """The certificate is not valid now."""
 

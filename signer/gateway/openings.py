@@ -174,11 +174,11 @@ class Openings:
         """The connection to a Cluster.
 
         Raises:
-            Closed: ``AuthorityUnknown``.
+            Closed: ``NotConnected``.
         """
         found = self._by_cluster.get(cluster)
         if found is None:
-            raise Closed(ClosedReason.AUTHORITY_UNKNOWN, f"the gateway has no connection to Cluster {cluster}")
+            raise Closed(ClosedReason.NOT_CONNECTED, f"the gateway has no connection to Cluster {cluster}")
         return found
 
     def listen(self, uid: str, listener: Callable[[], None]) -> Callable[[], None]:

@@ -1,0 +1,99 @@
+"""The commands that run in containers. Pure.
+
+``pods/exec`` sets no environment and stops nothing, so a shell of the image sets the variables, and its processes are
+found again by one of them. What a person asks for is an argument of that shell, and never part of its script.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+SESSION_VARIABLE: Final = "NODE_ACCESS_SESSION"
+"""In the environment of each process of a connection."""
+SFTP_SERVERS: Final = (
+    "/usr/lib/openssh/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+    "/usr/lib/ssh/sftp-server",
+    "/usr/libexec/sftp-server",
+    "/usr/libexec/gesftpserver",
+    "/usr/lib/gesftpserver",
+)
+"""Where Debian, Fedora, Alpine and others install one (OpenSSH's, or Green End's)."""
+SFTP: Final = "sftp"
+SIGNALS: Final = frozenset({"ABRT", "ALRM", "HUP", "INT", "KILL", "PIPE", "QUIT", "TERM", "USR1", "USR2"})
+"""Names of signals (RFC 4254 section 6.10) that a session passes on."""
+CONTROL_CHARACTERS: Final = {"INT": b"\x03", "QUIT": b"\x1c"}
+"""What a terminal makes these signals of."""
+_TERM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
+_VARIABLES: Final = f'export {SESSION_VARIABLE}="$1"; [ -z "$2" ] || export TERM="$2"; '
+_ORIGINAL: Final = '[ -z "$3" ] || export SSH_ORIGINAL_COMMAND="$3"; '
+_LOGIN: Final = f"{_VARIABLES}{_ORIGINAL}command -v bash >/dev/null 2>&1 && exec bash -l; exec sh -l"
+_RUN: Final = f'{_VARIABLES}{_ORIGINAL}exec sh -c "$4"'
+_SFTP: Final = f'{_VARIABLES}for one in {" ".join(SFTP_SERVERS)}; do [ ! -x "$one" ] || exec "$one"; done; exit 127'
+_END: Final = (
+    "round=0; while [ $round -lt 5 ]; do round=$((round + 1)); found=; for one in /proc/[0-9]*; do "
+    f'case "$(tr "\\000" "\\n" <"$one/environ" 2>/dev/null || cat "$one/environ" 2>/dev/null)" in '
+    f'*"{SESSION_VARIABLE}=$1"*) kill -"$2" "${{one#/proc/}}" 2>/dev/null && found=1;; esac; done; '
+    '[ -n "$found" ] && [ "$2" = KILL ] || break; done; :'
+)
+"""Again while it finds processes: one may have forked meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMark:
+    """What the processes of one connection have in common."""
+
+    value: str
+
+    @classmethod
+    def new(cls) -> SessionMark:
+        """One that no other process can have by chance."""
+        return cls(secrets.token_hex(16))
+
+
+def terminal_type(stated: str) -> str:
+    """``TERM`` for a container: what the client says, if it is the name of a terminal."""
+    return stated if _TERM.fullmatch(stated) else "dumb"
+
+
+def session_command(mark: SessionMark, terminal: str, asked: str, forced: str) -> tuple[str, ...]:
+    """The program for a session. ``asked`` is empty for a shell, ``terminal`` is empty without a terminal.
+
+    A forced command runs instead of what was asked for, as with sshd.
+    """
+    command = forced or asked
+    script = _RUN if command else _LOGIN
+    return ("sh", "-c", script, "sh", mark.value, terminal, asked if forced else "", command)
+
+
+def sftp_command(mark: SessionMark) -> tuple[str, ...]:
+    """The image's server of SFTP; exit code 127 if it has none."""
+    return ("sh", "-c", _SFTP, "sh", mark.value, "")
+
+
+def end_command(mark: SessionMark, signal: str) -> tuple[str, ...]:
+    """Sends a signal to every process of a connection that has kept its environment.
+
+    Raises:
+        ValueError: there is no such signal.
+    """
+    if signal not in SIGNALS:
+        raise ValueError("no signal that a session passes on")
+    return ("sh", "-c", _END, "sh", mark.value, signal)
+
+
+__all__ = [
+    "CONTROL_CHARACTERS",
+    "SESSION_VARIABLE",
+    "SFTP",
+    "SFTP_SERVERS",
+    "SIGNALS",
+    "SessionMark",
+    "end_command",
+    "session_command",
+    "sftp_command",
+    "terminal_type",
+]

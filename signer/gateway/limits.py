@@ -1,0 +1,55 @@
+"""How much of the gateway one address and one connection may take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds for clients, which may be hostile."""
+
+    connections: int = 1024
+    connections_per_address: int = 64
+    channels_per_connection: int = 16
+    login_seconds: float = 20.0
+    keepalive_seconds: float = 30.0
+
+
+class TooMany(Exception):
+    """A bound is reached."""
+
+
+@dataclass(slots=True)
+class Connections:
+    """The open connections, by address."""
+
+    limits: Limits
+    _open: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return self._open.total()
+
+    def opened(self, address: str) -> None:
+        """One more.
+
+        Raises:
+            TooMany: from this address, or at all.
+        """
+        if self.count >= self.limits.connections:
+            raise TooMany("the gateway has as many connections as it takes")
+        if self._open[address] >= self.limits.connections_per_address:
+            raise TooMany("your address has as many connections as it may have")
+        self._open[address] += 1
+
+    def closed(self, address: str) -> None:
+        """One less."""
+        self._open[address] -= 1
+        if self._open[address] <= 0:
+            del self._open[address]
+
+
+__all__ = ["Connections", "Limits", "TooMany"]

@@ -1,0 +1,335 @@
+"""One SSH connection: the login, its end, and what it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+import asyncssh
+from asyncssh.stream import SSHTCPStreamSession
+
+from attestors.wire.ssh.container_names import ContainerAddress, Pod, parse_container_address
+from attestors.wire.ssh.errors import SSHRefused
+from attestors.wire.ssh.keys import PublicKey, parse_public_key
+from signer.gateway.clusters import Clusters
+from signer.gateway.commands import SessionMark, end_command
+from signer.gateway.limits import Connections, Limits, TooMany
+from signer.gateway.metrics import GatewayMetrics
+from signer.gateway.opening import Closed, Opening
+from signer.gateway.openings import Address, Openings, Refused
+from signer.gateway.person import PersonAPI
+from signer.gateway.resolver import Resolver, RunningContainer
+from signer.gateway.ssh.forwarding import open_port, require_pod_itself
+from signer.gateway.ssh.session import Process, Session, SessionProcess
+from signer.gateway.streams import InvalidCommand, Output, PodName, exec_stream
+from signer.kube.errors import ApiError
+from signer.model.decision import printable
+
+_LOG = logging.getLogger(__name__)
+WARNINGS: Final = (timedelta(minutes=10), timedelta(minutes=2))
+"""Before the end, the terminals of a connection are told."""
+ABORT_SECONDS: Final = 2.0
+"""A client that does not read its disconnect message is cut off."""
+END_SECONDS: Final = 30.0
+"""For the signal that ends a connection's processes."""
+_ENDED: Final = "the access grant has ended"
+_EXPIRED: Final = "the access grant has expired"
+_STOPPING: Final = "the gateway stops; connect again"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What connections share."""
+
+    openings: Openings
+    clusters: Clusters
+    resolver: Resolver
+    metrics: GatewayMetrics
+    now: Callable[[], datetime]
+    limits: Limits
+    connections: Connections
+    live: set[GatewayConnection] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """What goes on after a connection."""
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that is not lost."""
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+@dataclass(frozen=True, slots=True)
+class _NotLoggedIn:
+    """Nobody, yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LoggedIn:
+    opening: Opening
+    address: ContainerAddress
+
+
+_State: TypeAlias = _NotLoggedIn | _LoggedIn
+
+
+class GatewayConnection(asyncssh.SSHServer):
+    """Implements asyncssh's callbacks, and :class:`~signer.gateway.ssh.session.Entered`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._state: _State = _NotLoggedIn()
+        self.mark = SessionMark.new()
+        self._user = ""
+        self._key: PublicKey | None = None
+        self._source: Address | None = None
+        self._counted = ""
+        self._channels: set[asyncio.Task[None]] = set()
+        self._terminals: set[Process] = set()
+        self._entered: dict[str, tuple[Opening, RunningContainer]] = {}
+        self._timers: list[asyncio.TimerHandle] = []
+        self._stop_listening: Callable[[], None] = _nothing
+        self._is_ending = False
+
+    # The connection
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        """Count it."""
+        self._conn = conn
+        self._parts.live.add(self)
+        peer = conn.get_extra_info("peername")
+        text = str(peer[0]).partition("%")[0] if peer else ""
+        try:
+            self._source = ipaddress.ip_address(text)
+            self._parts.connections.opened(text)
+            self._counted = text
+        except (ValueError, TooMany):
+            self._parts.metrics.login("TooMany")
+            conn.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Everything of the connection ends with it."""
+        del exc
+        self._parts.live.discard(self)
+        self._stop_listening()
+        for timer in self._timers:
+            timer.cancel()
+        for task in tuple(self._channels):
+            task.cancel()
+        if self._counted:
+            self._parts.connections.closed(self._counted)
+        if isinstance(self._state, _LoggedIn):
+            self._parts.metrics.sessions.dec()
+            self._log("logout", self._state.opening)
+            self._parts.start(self.signal("KILL"))
+
+    # The login
+
+    def begin_auth(self, username: str) -> bool:
+        """A login always takes a key."""
+        self._user = username
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        """Nothing else is: a certificate's principals are read from the grant alone."""
+        return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        """Whether to ask for a signature. Which container it opens is looked up when the signature has been checked."""
+        self._user = username
+        try:
+            self._key = parse_public_key(key.public_data)
+        except SSHRefused:
+            return False
+        return self._parts.openings.knows(self._key)
+
+    def auth_completed(self) -> None:
+        """The client has the key: enter, or say why not."""
+        try:
+            self._enter()
+        except (Refused, Closed) as error:
+            self._refuse(error.reason, error.message)
+        except SSHRefused as refused:
+            self._refuse("AddressInvalid", refused.message)
+
+    def _enter(self) -> None:
+        if self._key is None or self._source is None:
+            raise TypeError("asyncssh has logged in a client without a key")
+        address = parse_container_address(self._user)
+        opening = self._parts.openings.find(self._key, address, self._source)
+        self._state = _LoggedIn(opening, address)
+        self._stop_listening = self._parts.openings.listen(opening.uid, self._changed)
+        self._set_timers(opening)
+        self._parts.metrics.login("Admitted")
+        self._parts.metrics.sessions.inc()
+        self._log("login", opening)
+
+    def _refuse(self, reason: str, message: str) -> None:
+        self._parts.metrics.login(reason)
+        _LOG.info("login refused", extra={"reason": str(reason), "detail": message, "address": str(self._source)})
+        self._end(message)
+
+    # The end
+
+    def _changed(self) -> None:
+        """The grant or the Cluster's connection is another one now."""
+        if not isinstance(self._state, _LoggedIn) or self._is_ending:
+            return
+        try:
+            opening = self._parts.openings.again(self._state.opening)
+        except Closed:
+            self._end(_ENDED)
+            return
+        self._state = _LoggedIn(opening, self._state.address)
+        self._set_timers(opening)
+
+    def _set_timers(self, opening: Opening) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        loop, left = asyncio.get_running_loop(), (opening.ends - self._parts.now()).total_seconds()
+        self._timers = [loop.call_later(max(0.0, left), self._end, _EXPIRED)]
+        for before in WARNINGS:
+            if left > before.total_seconds():
+                self._timers.append(loop.call_later(left - before.total_seconds(), self._warn, before))
+
+    def _warn(self, before: timedelta) -> None:
+        minutes = int(before.total_seconds() // 60)
+        for process in tuple(self._terminals):
+            with contextlib.suppress(OSError, asyncssh.Error):
+                process.stderr.write(f"\r\nnode-access-gateway: access ends in {minutes} minutes\r\n".encode())
+
+    def _end(self, message: str) -> None:
+        if self._is_ending:
+            return
+        self._is_ending = True
+        self._parts.metrics.ends.inc()
+        self._conn.disconnect(asyncssh.DISC_BY_APPLICATION, message)
+        asyncio.get_running_loop().call_later(ABORT_SECONDS, self._conn.abort)
+
+    def stop(self) -> None:
+        """The gateway stops."""
+        self._end(_STOPPING)
+
+    async def signal(self, name: str) -> None:
+        """Send a signal to the connection's processes in its containers."""
+        for opening, container in tuple(self._entered.values()):
+            await self._signal_in(opening, container, name)
+
+    async def _signal_in(self, opening: Opening, container: RunningContainer, name: str) -> None:
+        try:
+            async with asyncio.timeout(END_SECONDS), self._parts.clusters.api(opening) as api:
+                stream = await exec_stream(
+                    api,
+                    PodName(container.namespace, container.pod),
+                    container.container,
+                    end_command(self.mark, name),
+                    tty=False,
+                    stdin=False,
+                )
+                try:
+                    async for one in stream:
+                        if not isinstance(one, Output):
+                            break
+                finally:
+                    await stream.close()
+        except (ApiError, Closed, InvalidCommand, TimeoutError, ValueError) as error:
+            self._parts.metrics.signals_failed.inc()
+            _LOG.warning(
+                "cannot signal the processes of a connection",
+                extra={
+                    "cluster": str(opening.cluster),
+                    "namespace": container.namespace,
+                    "object": container.pod,
+                    "error": printable(str(error)),
+                },
+            )
+
+    # What it asks for
+
+    def session_requested(self) -> SessionProcess:
+        """A shell, a command, or SFTP."""
+        state = self._require_room()
+        session = Session(self, names_pod=not isinstance(state.address.of, Pod))
+
+        async def handle(process: Process) -> None:
+            if process.term_type is not None:
+                self._terminals.add(process)
+            try:
+                await self._as_channel(session.run(process))
+            finally:
+                self._terminals.discard(process)
+
+        return SessionProcess(handle, has_terminal=state.opening.has_terminal)
+
+    def connection_requested(
+        self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
+    ) -> Awaitable[SSHTCPStreamSession[bytes]]:
+        """A port of the pod."""
+        del orig_host, orig_port
+        self._require_room()
+        require_pod_itself(dest_host, dest_port)
+        return open_port(self, dest_port)
+
+    def _require_room(self) -> _LoggedIn:
+        if not isinstance(self._state, _LoggedIn) or self._is_ending:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "nothing is open")
+        if len(self._channels) >= self._parts.limits.channels_per_connection:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "the connection has too many channels")
+        return self._state
+
+    async def _as_channel(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._channels.add(task)
+        try:
+            await task
+        finally:
+            self._channels.discard(task)
+
+    # For sessions
+
+    def opening(self) -> Opening:
+        """What is open now. Raises Closed."""
+        return self._parts.openings.again(self._logged_in().opening)
+
+    def api(self) -> PersonAPI:
+        """The workload cluster in the person's name. Raises Closed."""
+        return self._parts.clusters.api(self.opening())
+
+    async def container(self) -> RunningContainer:
+        """The container that the login means now. Raises NotResolved, ApiError or Closed."""
+        opening, address = self.opening(), self._logged_in().address
+        async with self._parts.clusters.api(opening) as api:
+            found = await self._parts.resolver.resolve(api, opening.container, address)
+        self._entered[found.uid] = (opening, found)
+        return found
+
+    def _logged_in(self) -> _LoggedIn:
+        if not isinstance(self._state, _LoggedIn):
+            raise TypeError("a channel was opened before the login")
+        return self._state
+
+    def _log(self, what: str, opening: Opening) -> None:
+        _LOG.info(
+            what,
+            extra={
+                "cluster": str(opening.cluster),
+                "keyID": opening.key_id,
+                "namespace": opening.container.namespace,
+                "object": self._user,
+                "address": str(self._source),
+            },
+        )
+
+
+def _nothing() -> None:
+    pass
+
+
+__all__ = ["GatewayConnection", "Parts"]
