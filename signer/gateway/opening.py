@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from signer.model.cluster import ClusterKey
 from signer.model.fields import items_of, text_of
 from signer.rules.access_certificates import Hop, parse_grant_key_id
 
+CLOCK_TOLERANCE: Final = timedelta(minutes=2)
+"""Certificates begin a minute before they are made. The gateway's clock may be so much slower than the controller's."""
 _READY: Final = "Ready"
 _MAXIMUM_CERTIFICATES: Final = 4
 _MAXIMUM_CONDITIONS: Final = 32
@@ -104,7 +106,10 @@ def opening_of(grant: AccessGrant, authorities: Sequence[PublicKey], now: dateti
     """
     certificate = _certificate(grant, authorities)
     creator, container = _names(grant, certificate)
-    if not certificate.valid_after <= now.timestamp() < certificate.valid_before:
+    if (
+        not certificate.valid_after <= (now + CLOCK_TOLERANCE).timestamp()
+        or now.timestamp() >= certificate.valid_before
+    ):
         raise Closed(ClosedReason.EXPIRED, "the grant's certificate is not valid now")
     options = certificate.critical_options
     return Opening(
@@ -169,4 +174,4 @@ def _names(grant: AccessGrant, certificate: Certificate) -> tuple[str, Container
     return names.creator, container
 
 
-__all__ = ["Closed", "ClosedReason", "Opening", "grant_of", "opening_of"]
+__all__ = ["CLOCK_TOLERANCE", "Closed", "ClosedReason", "Opening", "grant_of", "opening_of"]

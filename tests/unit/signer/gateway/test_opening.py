@@ -1,0 +1,160 @@
+"""What a grant opens at the gateway: proven by its certificate."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from attestors.wire.ssh.certificate import Certificate, SignedCertificate, parse_certificate_line
+from attestors.wire.ssh.container_names import Container, Pod
+from attestors.wire.ssh.options import VerifyRequired, parse_network
+from attestors.wire.ssh.principals import PlainPrincipal
+from attestors.wire.ssh.signatures import sign
+from signer.authority.ssh.authorities import UserAuthority
+from signer.gateway.opening import CLOCK_TOLERANCE, Closed, ClosedReason, Opening, grant_of, opening_of
+from signer.model.cluster import ClusterKey
+from tests.support.access_grants import AUTHORITY, HOUR, NOW
+from tests.support.access_objects import USER_KEY, grant_object
+from tests.support.gateway_grants import UID, container_grant
+from tests.support.openssh import public_keys
+from tests.unit.signer.authority.ssh.requests import authority_key
+
+OTHER: Final = UserAuthority(authority_key("ed25519", 301))
+
+
+def opened(manifest: dict[str, Any], *, now: Any = NOW, authorities: Any = (AUTHORITY.public_key,)) -> Opening:
+    return opening_of(grant_of(manifest), authorities, now)
+
+
+def refused(manifest: dict[str, Any], **how: Any) -> ClosedReason:
+    with pytest.raises(Closed) as caught:
+        opened(manifest, **how)
+    assert USER_KEY.split(" ")[1] not in caught.value.message
+    return caught.value.reason
+
+
+def resigned(manifest: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The authority has signed another certificate."""
+    signed = parse_certificate_line(manifest["status"]["certificates"][0]["certificate"])
+    fields = {name: getattr(signed.certificate, name) for name in Certificate.__dataclass_fields__}
+    other = Certificate(**{**fields, **changes})
+    manifest["status"]["certificates"][0]["certificate"] = SignedCertificate(
+        other, sign(AUTHORITY.private_key, other.signed_bytes)
+    ).line
+    return manifest
+
+
+def test_everything_comes_from_the_certificate() -> None:
+    manifest = container_grant(
+        ingress=[{"ipBlock": {"cidr": "198.51.100.0/24"}}],
+        permissions={"pty": False, "portForwarding": True, "command": "uptime"},
+    )
+    found = opened(manifest)
+    assert found.cluster == ClusterKey("team-a", "production")
+    assert (found.grant, found.uid, found.creator) == ("repair", UID.format(11), "alice")
+    assert found.container == Container("shop", Pod("web-0"), "app")
+    assert found.ends == NOW + HOUR
+    assert (found.has_terminal, found.has_port_forwarding, found.command) == (False, True, "uptime")
+    assert found.sources == (parse_network("198.51.100.0/24"),)
+    assert found.key_id == f"grant/team-a/repair/{UID.format(11)}/alice"
+    assert opened(container_grant()).has_terminal
+
+
+def test_the_creator_is_the_certificates_not_the_objects() -> None:
+    manifest = container_grant()
+    manifest["spec"]["createdBy"]["username"] = "mallory"
+    assert opened(manifest).creator == "alice"
+
+
+def test_a_creators_name_comes_back_as_it_was() -> None:
+    for name in ("alice/3", "é", "oidc:alice@example.com", "a b%2F"):
+        assert opened(container_grant(creator=name)).creator == name
+    assert opened(container_grant(epoch=3)).creator == "alice"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda one: one["metadata"].update(deletionTimestamp="2026-11-27T14:10:00Z"), ClosedReason.ENDED),
+        (lambda one: one["spec"].update(suspend=True), ClosedReason.ENDED),
+        (lambda one: one["status"]["conditions"][0].update(status="False"), ClosedReason.ENDED),
+        (lambda one: one["status"]["conditions"].append({"type": "Ready", "status": "True"}), ClosedReason.ENDED),
+        (lambda one: one["status"].update(conditions=[]), ClosedReason.ENDED),
+        (lambda one: one["status"].update(conditions=["Ready"]), ClosedReason.ENDED),
+        (lambda one: one["status"].update(certificates=[]), ClosedReason.NOT_CERTIFIED),
+        (lambda one: one["status"]["certificates"][0].update(hop="node"), ClosedReason.NOT_CERTIFIED),
+        (lambda one: one["status"].update(certificates=one["status"]["certificates"] * 2), ClosedReason.NOT_CERTIFIED),
+        (lambda one: one["status"]["certificates"][0].update(certificate="x"), ClosedReason.CERTIFICATE_REFUSED),
+        (lambda one: one["metadata"].update(uid=UID.format(12)), ClosedReason.CERTIFICATE_REFUSED),
+        (lambda one: one["metadata"].update(name="other"), ClosedReason.CERTIFICATE_REFUSED),
+        (lambda one: one["metadata"].update(namespace="team-b"), ClosedReason.CERTIFICATE_REFUSED),
+        (lambda one: one["spec"]["target"]["container"].update(pod="db-0"), ClosedReason.CERTIFICATE_REFUSED),
+        (lambda one: one["spec"].update(surprise=1), ClosedReason.INVALID),
+    ],
+)
+def test_other_objects_open_nothing(change: Any, reason: ClosedReason) -> None:
+    manifest = deepcopy(container_grant())
+    change(manifest)
+    assert refused(manifest) is reason
+
+
+def test_a_grant_for_nodes_opens_no_container() -> None:
+    assert refused(grant_object()) is ClosedReason.NOT_FOR_CONTAINERS
+
+
+def test_another_key_in_the_grant_is_refused() -> None:
+    """A key that the certificate does not name gets nothing, whoever wrote it into the grant."""
+    manifest = container_grant()
+    other = container_grant(
+        sshPublicKey="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPjHUyfKmhKPaLC7D8u6oh1z9UIgXVy2Pj29E940gSaA"
+    )
+    manifest["spec"]["sshPublicKey"] = other["spec"]["sshPublicKey"]
+    assert refused(manifest) is ClosedReason.CERTIFICATE_REFUSED
+
+
+def test_the_certificate_counts_in_its_time_alone() -> None:
+    manifest = container_grant()
+    assert refused(manifest, now=NOW + HOUR) is ClosedReason.EXPIRED
+    assert opened(manifest, now=NOW + HOUR - timedelta(seconds=1)).grant == "repair"
+    begins = NOW - timedelta(minutes=1)
+    assert opened(manifest, now=begins - CLOCK_TOLERANCE).grant == "repair"
+    assert refused(manifest, now=begins - CLOCK_TOLERANCE - timedelta(seconds=1)) is ClosedReason.EXPIRED
+
+
+def test_only_a_user_authority_of_the_cluster_counts() -> None:
+    assert refused(container_grant(authority=OTHER)) is ClosedReason.AUTHORITY_UNKNOWN
+    assert refused(container_grant(), authorities=()) is ClosedReason.AUTHORITY_UNKNOWN
+    both = (AUTHORITY.public_key, OTHER.public_key)
+    assert opened(container_grant(authority=OTHER), authorities=both).grant == "repair"
+
+
+def test_a_broken_signature_is_refused() -> None:
+    manifest = container_grant()
+    line = manifest["status"]["certificates"][0]["certificate"]
+    other = container_grant(number=12)["status"]["certificates"][0]["certificate"]
+    assert len(line) == len(other)
+    manifest["status"]["certificates"][0]["certificate"] = line[:-60] + other[-60:]
+    assert refused(manifest) is ClosedReason.CERTIFICATE_REFUSED
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"principals": ()},
+        {"principals": (PlainPrincipal("shop_web-0_app"), PlainPrincipal("shop_db-0_app"))},
+        {"principals": (PlainPrincipal("root"),)},
+        {"critical_options": (VerifyRequired(),)},
+        {"key_id": "alice"},
+        {"key_id": f"grant/team-a/repair/{UID.format(11)}"},
+        {"key_id": f"grant/team-a/repair/{UID.format(11)}/alice/0"},
+        {"key_id": f"grant/team-a/repair/{UID.format(11)}/al%69ce"},
+        {"key_id": f"grant/team-a/repair/{UID.format(11)}/%FF"},
+        {"public_key": public_keys()["nistp256"]},
+    ],
+)
+def test_certificates_that_the_controller_does_not_make_are_refused(changes: dict[str, Any]) -> None:
+    """Also if a user authority has signed them."""
+    assert refused(resigned(container_grant(), **changes)) is ClosedReason.CERTIFICATE_REFUSED
