@@ -57,8 +57,10 @@ _ACCESS_FIELDS: Final = frozenset(
         "maximumLifetime",
         "bastions",
         "bastionsByNamespace",
+        "gatewayNamespace",
     }
 )
+DEFAULT_GATEWAY_NAMESPACE: Final = "node-access-gateway"
 _WAITS: Final = frozenset({"trustAge", "overlap", "openWatches"})
 
 
@@ -189,6 +191,16 @@ class CreatorVerification(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ContainersSwitchedOff:
+    """The controller gives no gateway a way into workload clusters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainersSwitchedOn:
+    """The controller gives the gateway a way into each workload cluster whose policy allows grants."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccessPermission:
     """The controller serves AccessGrants of Clusters whose policy allows them."""
 
@@ -203,6 +215,9 @@ class AccessPermission:
     bastions: frozenset[str] = frozenset()
     """Bastion providers that policies and grants may name. Grants without a bastion are always allowed."""
     bastions_by_namespace: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    gateway_namespace: str = DEFAULT_GATEWAY_NAMESPACE
+    """Namespace of the gateway to containers, in the management cluster. Not a tenant's."""
+    containers: ContainersSwitchedOn | ContainersSwitchedOff = ContainersSwitchedOff()
 
     def allows(self, namespace: str) -> bool:
         """Whether policies in that namespace may allow grants."""
@@ -353,6 +368,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
           bastions: [aws]
           bastionsByNamespace:
             team-a: [pod]
+          gatewayNamespace: node-access-gateway
 
     Raises:
         InvalidConfiguration: the file cannot be read, or a field is invalid.
@@ -498,7 +514,14 @@ def _access(path: str, entry: Any) -> AccessPermission:
         _maximum_lifetime(f"{path}.maximumLifetime", stated.get("maximumLifetime")),
         _bastions(f"{path}.bastions", stated.get("bastions") or []),
         {namespace: _bastions(f"{bastions}.{namespace}", of) for namespace, of in bastions_by_namespace.items()},
+        _gateway_namespace(f"{path}.gatewayNamespace", stated.get("gatewayNamespace", DEFAULT_GATEWAY_NAMESPACE)),
     )
+
+
+def _gateway_namespace(path: str, value: Any) -> str:
+    if not isinstance(value, str) or NAMESPACE.fullmatch(value) is None:
+        raise InvalidConfiguration(f"--config: {path} must be a namespace: {NAMESPACE_FORM}")
+    return value
 
 
 def _approvals(path: str, value: Any) -> int:

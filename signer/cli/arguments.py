@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -20,6 +21,7 @@ from signer.configuration import (
     AccessSwitchedOff,
     Configuration,
     ConfigurationFile,
+    ContainersSwitchedOn,
     InvalidConfiguration,
     OperatorAttestor,
     RotationOff,
@@ -131,7 +133,9 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         metavar="NAMESPACE,...",
         help="namespaces whose policies may name the insecure attestor",
     )
-    parser.set_defaults(rotate_authorities=False, rotate_authorities_namespaces="", ssh=False, access=False)
+    parser.set_defaults(
+        rotate_authorities=False, rotate_authorities_namespaces="", ssh=False, access=False, containers=False
+    )
 
 
 def add_rotation(parser: argparse.ArgumentParser) -> None:
@@ -165,6 +169,12 @@ def add_access(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="serve AccessGrants of Clusters whose policy allows them, in the namespaces that the configuration file "
         "names; needs --ssh and a role of its own (default: off)",
+    )
+    parser.add_argument(
+        "--containers",
+        action="store_true",
+        help="give the gateway to containers a way into each workload cluster whose policy allows AccessGrants; needs "
+        "--access and a role of its own (default: off)",
     )
     parser.add_argument(
         "--access-webhook-address",
@@ -230,10 +240,12 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
 
 def _access(options: argparse.Namespace, permission: AccessPermission) -> AccessPermission | AccessSwitchedOff:
     if not options.access:
+        if options.containers:
+            raise InvalidConfiguration("--containers needs --access: give both")
         return AccessSwitchedOff()
     if not options.ssh:
         raise InvalidConfiguration("--access needs --ssh: give both")
-    return permission
+    return replace(permission, containers=ContainersSwitchedOn()) if options.containers else permission
 
 
 def _rotation(

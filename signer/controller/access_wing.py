@@ -16,6 +16,8 @@ from signer.access import bastion_objects
 from signer.access.admission.policies import APPROVALS_POLICY, GRANTS_POLICY
 from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
+from signer.access.containers.connections import ConnectionSecrets
+from signer.access.containers.reconciler import LOOK_SECONDS, LOOKS_AT_ONCE, ContainerAccessReconciler
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.access.gathering import Sources
 from signer.access.reconciler import GrantReconciler
@@ -24,17 +26,34 @@ from signer.access.rights import Rights
 from signer.access.targets import GrantTargets
 from signer.access.waking import GrantCaches
 from signer.audit.log import AuditLog
-from signer.configuration import AccessSwitchedOff, Configuration, CreatorVerification, SSHSwitchedOff
+from signer.configuration import (
+    AccessPermission,
+    AccessSwitchedOff,
+    Configuration,
+    ContainersSwitchedOff,
+    CreatorVerification,
+    SSHSwitchedOff,
+)
 from signer.controller.access_grants import BundlePublications, GrantEvents, GrantMetrics, GrantsOfCluster
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
-from signer.controller.ssh_wing import NO_REVOCATION_LIST, NoRevocationList, SSHWing, revocations_of
+from signer.controller.container_access import ContainerAccessService
+from signer.controller.ssh_wing import NO_REVOCATION_LIST, NoRevocationList, SSHParts, SSHWing, revocations_of
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.recorder import Recorder
 from signer.kube.client import Client
+from signer.kube.scheduling import TimedSemaphore
 from signer.store.caches import Caches
 
 WEBHOOK_CONFIGURATION = "node-access"
 GUARDS = GuardNames((GRANTS_POLICY, APPROVALS_POLICY), WEBHOOK_CONFIGURATION)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerParts:
+    """What the clusters share to give the gateway a way into them."""
+
+    connections: ConnectionSecrets
+    slots: TimedSemaphore
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +62,7 @@ class AccessParts:
 
     reconciler: GrantReconciler
     revocation_list: RevocationList
+    containers: ContainerParts | ContainersSwitchedOff
 
 
 AccessWing: TypeAlias = AccessParts | AccessSwitchedOff
@@ -114,7 +134,26 @@ def access_wing(
         filled=stores.filled,
     )
     stores.on_change(reconciler, caches)
-    return AccessParts(reconciler, revocation_list)
+    return AccessParts(reconciler, revocation_list, _container_parts(permission, client, caches, ssh))
+
+
+def _container_parts(
+    permission: AccessPermission, client: Client, caches: Caches, ssh: SSHParts
+) -> ContainerParts | ContainersSwitchedOff:
+    if isinstance(permission.containers, ContainersSwitchedOff):
+        return permission.containers
+    connections = ConnectionSecrets(
+        client,
+        namespace=permission.gateway_namespace,
+        caches=caches,
+        permission=permission,
+        authorities_of=ssh.authorities_of,
+        random=SystemRandom(),
+    )
+    caches.on_cluster_change(connections.changed)
+    caches.on_shards_changed(connections.shards_changed)
+    ssh.authorities.on_change(connections.changed)
+    return ContainerParts(connections, TimedSemaphore(LOOKS_AT_ONCE, LOOK_SECONDS))
 
 
 def access_revocations(wing: AccessWing) -> RevocationList | NoRevocationList:
@@ -126,12 +165,29 @@ def access_of_cluster(wing: AccessWing, context: OptionalPartContext) -> tuple[O
     """What the wing adds to one workload cluster."""
     if isinstance(wing, AccessSwitchedOff):
         return ()
-    return (OptionalPart(GrantsOfCluster(context.key, wing.reconciler)),)
+    parts = (OptionalPart(GrantsOfCluster(context.key, wing.reconciler)),)
+    if isinstance(wing.containers, ContainersSwitchedOff):
+        return parts
+    containers = ContainerAccessReconciler(
+        context.key,
+        connections=wing.containers.connections,
+        slots=wing.containers.slots,
+        changed=context.status_changed.set,
+        now=partial(datetime.now, UTC),  # API servers let tokens end by their own clocks
+        random=SystemRandom(),
+    )
+    return (*parts, OptionalPart(ContainerAccessService(containers)))
 
 
 def access_tasks(wing: AccessWing) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
     """Tasks of the whole controller, by name."""
-    return () if isinstance(wing, AccessSwitchedOff) else ((wing.reconciler.name, wing.reconciler.run),)
+    if isinstance(wing, AccessSwitchedOff):
+        return ()
+    tasks: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = ((wing.reconciler.name, wing.reconciler.run),)
+    if isinstance(wing.containers, ContainersSwitchedOff):
+        return tasks
+    connections = wing.containers.connections
+    return (*tasks, (connections.name, connections.run))
 
 
 __all__ = ["AccessWing", "access_of_cluster", "access_revocations", "access_tasks", "access_wing"]

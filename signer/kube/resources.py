@@ -75,6 +75,8 @@ _ACCESS = "access.cluster.x-k8s.io"
 CERTIFICATE_SIGNING_REQUESTS = Resource("certificates.k8s.io", "v1", "certificatesigningrequests", namespaced=False)
 SECRETS = Resource("", "v1", "secrets", namespaced=True)
 CONFIG_MAPS = Resource("", "v1", "configmaps", namespaced=True)
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", namespaced=True)
 SERVICES = Resource("", "v1", "services", namespaced=True)
 SERVICE_CIDRS = tuple(
     Resource("networking.k8s.io", version, "servicecidrs", namespaced=False) for version in ("v1", "v1beta1")

@@ -132,11 +132,8 @@ def _authorities(data: Reader) -> tuple[PublicKey, ...]:
     text = _text(data, _USER_AUTHORITIES, _MAXIMUM_AUTHORITIES_BYTES)
     if not text.endswith("\n"):
         raise data.invalid(_USER_AUTHORITIES, "must end with a line end")
-    lines = text[:-1].split("\n")
-    if len(lines) > MAXIMUM_USER_AUTHORITIES:
-        raise data.invalid(_USER_AUTHORITIES, f"must be at most {MAXIMUM_USER_AUTHORITIES} lines")
     try:
-        return tuple(parse_key_line(line) for line in lines)
+        return tuple(parse_key_line(line) for line in text[:-1].split("\n"))
     except SSHRefused as error:
         raise data.invalid(_USER_AUTHORITIES, f"has a line that is no public key: {error.reason}") from None
 

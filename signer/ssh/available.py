@@ -77,6 +77,11 @@ class SSHAuthorities:
 
     def __init__(self) -> None:
         self._known: dict[ClusterKey, AvailableAuthorities | NotAvailable] = {}
+        self._wakes: list[Callable[[ClusterKey], None]] = []
+
+    def on_change(self, wake: Callable[[ClusterKey], None]) -> None:
+        """Call ``wake`` when other authorities of a Cluster count from now on, or none."""
+        self._wakes.append(wake)
 
     def of(self, key: ClusterKey) -> AvailableAuthorities | NotAvailable:
         """Implements :data:`SSHAuthoritiesOf`."""
@@ -88,15 +93,26 @@ class SSHAuthorities:
 
     def offer(self, key: ClusterKey, authorities: AvailableAuthorities) -> None:
         """Have them sign from now on. Only after their seals were verified."""
+        before = self._known.get(key)
         self._known[key] = authorities
+        if not isinstance(before, AvailableAuthorities) or before.trust != authorities.trust:
+            self._wake(key)
 
     def withhold(self, key: ClusterKey, why: NotAvailable) -> None:
         """Have nothing signed."""
+        before = self._known.get(key)
         self._known[key] = why
+        if before != why:
+            self._wake(key)
 
     def forget(self, key: ClusterKey) -> None:
         """The Cluster is served no longer; nothing is signed."""
-        self._known.pop(key, None)
+        if self._known.pop(key, None) is not None:
+            self._wake(key)
+
+    def _wake(self, key: ClusterKey) -> None:
+        for wake in self._wakes:
+            wake(key)
 
 
 __all__ = ["AvailableAuthorities", "NotAvailable", "Reason", "SSHAuthorities", "SSHAuthoritiesOf"]

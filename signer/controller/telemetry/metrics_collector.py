@@ -239,6 +239,13 @@ SSH_TRUST: Final = MetricFamily(
     "1 while the trust bundle is published as it should be, else 0; missing where no policy has turned SSH on.",
     _OF_CLUSTER,
 )
+CONTAINER_ACCESS: Final = MetricFamily(
+    "container_access_ready",
+    "gauge",
+    "1 while the gateway to containers has its way into the workload cluster, else 0; missing without --containers and "
+    "where the policy does not allow access.",
+    _OF_CLUSTER,
+)
 ACCESS_GRANTS: Final = MetricFamily(
     "access_grants",
     "gauge",
@@ -275,6 +282,7 @@ _FAMILIES: Final = (
     SSH_ROTATION_NODES,
     SSH_TRUST,
     ACCESS_GRANTS,
+    CONTAINER_ACCESS,
 )
 
 

@@ -20,6 +20,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from .identity import AUTHENTICATED, User
+from .service_account_tokens import ServiceAccountTokens
 from .status import unauthorized
 from .store import Store
 from .strategy import ServerVersion
@@ -54,6 +55,7 @@ class Authenticator:
         self._store = store
         self._authorities = client_authorities
         self._tokens = dict(tokens)
+        self.service_account_tokens = ServiceAccountTokens(store)
         self._server_version = server_version
         self._certificates: dict[bytes, _Known] = {}
 
@@ -120,7 +122,7 @@ class Authenticator:
                 return User(user.name, _with_authenticated(list(user.groups)), user.uid, user.extra)
         match = _BOOTSTRAP_TOKEN.fullmatch(token)
         if match is None:
-            raise unauthorized()
+            return self.service_account_tokens.user_of(token)
         return self._by_bootstrap_token(match[1], match[2])
 
     def _by_bootstrap_token(self, identifier: str, secret: str) -> User:

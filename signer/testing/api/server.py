@@ -189,6 +189,11 @@ class Handler:
             return self._plain(request)
         if served is None:
             return await self._review(request, route, user)
+        if (route.group, route.resource, route.subresource, request.method) == ("", "serviceaccounts", "token", "POST"):
+            content_type = bodies.media_type(request.headers.get("Content-Type"))
+            asked = bodies.read_object(await request.read(), content_type)
+            tokens = self._authenticator.service_account_tokens
+            return json_response(_encode(tokens.issue(route.namespace, route.name, asked)), 201)
         self._check_shape(route, served)
         bodies.check_accept(request.headers.get("Accept", ""))
         method = request.method

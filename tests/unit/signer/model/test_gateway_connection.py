@@ -138,6 +138,7 @@ def test_the_name_depends_on_where_the_namespace_ends() -> None:
         f"{LINE}\n\n".encode(),
         f"\n{LINE}\n".encode(),
         f"{LINE}\r\n".encode(),
+        f"{LINE}x".encode(),
         f"{LINE} comment\n".encode(),
         f"# a comment\n{LINE}\n".encode(),
         f"{LINE}\n{LINE}\n".encode(),
@@ -170,6 +171,11 @@ def test_a_kubeconfig_that_is_no_base64_in_its_only_form_is_refused(value: Any) 
 @pytest.mark.parametrize("extra", [1, 2, 3, 100_000])
 def test_a_kubeconfig_that_is_too_large_is_refused(extra: int) -> None:
     assert "kubeconfig" in refused(secret(kubeconfig=b"k" * (MAXIMUM_KUBECONFIG_BYTES + extra)))
+
+
+@pytest.mark.parametrize("name", ["namespace", "cluster", "kubeconfig", "user_authorities"])
+def test_a_value_that_is_too_large_is_not_decoded(name: str) -> None:
+    assert "has more than" in refused(secret(**{name: b"k" * 100_000}))
 
 
 @pytest.mark.parametrize("name", ["Team", "a/b", "-a", "a" * 64, "a.b", "a\n", "", "é"])

@@ -1,0 +1,139 @@
+"""The objects in the workload cluster: who the gateway is there, and what people may do in containers.
+
+Every field that an API server defaults is written out, so that what is stored equals what is wanted, unless somebody
+changed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from signer.admission.manifests import OWNER, OWNER_LABEL
+from signer.kube.client import JsonObject
+from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, SERVICE_ACCOUNTS, Resource
+from signer.model.fields import mapping_of
+
+NAMESPACE: Final = "node-access"
+GATEWAY: Final = "node-access-gateway"
+"""Name of the gateway's ServiceAccount, of its ClusterRole and of the binding of the two."""
+PEOPLE: Final = "node-access-containers"
+"""Name of the ClusterRole of the people whom the gateway impersonates, and of its binding."""
+PEOPLE_GROUP: Final = "node-access:containers"
+"""The one group that the gateway may impersonate."""
+USER_PREFIX: Final = "node-access:"
+"""The gateway impersonates users whose names begin so. RBAC has no prefixes, so that is a rule of the gateway alone."""
+_RBAC: Final = "rbac.authorization.k8s.io"
+_READ: Final = ["get", "list"]
+_LABELS: Final = {OWNER_LABEL: OWNER}
+
+
+@dataclass(frozen=True, slots=True)
+class WantedObject:
+    """One object, and the fields of it that are kept as they are here."""
+
+    resource: Resource
+    namespace: str | None
+    name: str
+    body: JsonObject
+    """Not to be changed."""
+    kept: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """Path of the object."""
+        return self.resource.object(self.name, self.namespace)
+
+    @property
+    def title(self) -> str:
+        """For messages."""
+        return f"{self.body['kind']} {self.name}"
+
+    def is_ours(self, found: Mapping[str, Any]) -> bool:
+        """Whether this controller made the object. Others are never changed."""
+        return mapping_of(mapping_of(found, "metadata"), "labels").get(OWNER_LABEL) == OWNER
+
+    def is_as_wanted(self, found: Mapping[str, Any]) -> bool:
+        """Whether nobody changed it. Labels are compared as well: one of them would have a role aggregated."""
+        labels = dict(mapping_of(mapping_of(found, "metadata"), "labels"))
+        same = all(found.get(field) == self.body.get(field) for field in self.kept)
+        return same and labels == _LABELS and not found.get("aggregationRule")
+
+    def needs_new_object(self, found: Mapping[str, Any]) -> bool:
+        """Whether no update leads there: API servers let nobody change ``roleRef``."""
+        return "roleRef" in self.kept and found.get("roleRef") != self.body["roleRef"]
+
+
+NAMESPACE_BODY: Final[JsonObject] = {
+    "apiVersion": NAMESPACES.api_version,
+    "kind": "Namespace",
+    "metadata": {"name": NAMESPACE, "labels": dict(_LABELS)},
+}
+"""It grants nothing, so one that somebody else made will do."""
+
+
+def _cluster_scoped(resource: Resource, kind: str, name: str, fields: JsonObject) -> WantedObject:
+    metadata = {"name": name, "labels": dict(_LABELS)}
+    body = {"apiVersion": resource.api_version, "kind": kind, "metadata": metadata, **fields}
+    return WantedObject(resource, None, name, body, tuple(fields))
+
+
+def _role(name: str, *rules: JsonObject) -> WantedObject:
+    return _cluster_scoped(CLUSTER_ROLES, "ClusterRole", name, {"rules": list(rules)})
+
+
+def _binding(name: str, subject: JsonObject) -> WantedObject:
+    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name}
+    fields = {"roleRef": reference, "subjects": [subject]}
+    return _cluster_scoped(CLUSTER_ROLE_BINDINGS, "ClusterRoleBinding", name, fields)
+
+
+SERVICE_ACCOUNT: Final = WantedObject(
+    SERVICE_ACCOUNTS,
+    NAMESPACE,
+    GATEWAY,
+    {
+        "apiVersion": SERVICE_ACCOUNTS.api_version,
+        "kind": "ServiceAccount",
+        "metadata": {"name": GATEWAY, "namespace": NAMESPACE, "labels": dict(_LABELS)},
+        "automountServiceAccountToken": False,
+    },
+    ("automountServiceAccountToken",),
+)
+
+WANTED: Final = (
+    _role(
+        PEOPLE,
+        {"verbs": _READ, "apiGroups": [""], "resources": ["pods"]},
+        {"verbs": ["get", "create"], "apiGroups": [""], "resources": ["pods/exec", "pods/portforward"]},
+        {
+            "verbs": _READ,
+            "apiGroups": ["apps"],
+            "resources": ["deployments", "statefulsets", "daemonsets", "replicasets"],
+        },
+        {"verbs": _READ, "apiGroups": ["batch"], "resources": ["jobs"]},
+    ),
+    _binding(PEOPLE, {"kind": "Group", "apiGroup": _RBAC, "name": PEOPLE_GROUP}),
+    _role(
+        GATEWAY,
+        {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"]},
+        {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["groups"], "resourceNames": [PEOPLE_GROUP]},
+    ),
+    SERVICE_ACCOUNT,
+    _binding(GATEWAY, {"kind": "ServiceAccount", "name": GATEWAY, "namespace": NAMESPACE}),
+)
+"""In the order in which they are made: the gateway gets its rights last. They are removed in the opposite order."""
+
+
+__all__ = [
+    "GATEWAY",
+    "NAMESPACE",
+    "NAMESPACE_BODY",
+    "PEOPLE",
+    "PEOPLE_GROUP",
+    "SERVICE_ACCOUNT",
+    "USER_PREFIX",
+    "WANTED",
+    "WantedObject",
+]
