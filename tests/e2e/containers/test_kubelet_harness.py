@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import re
 import secrets
 import socket
@@ -21,7 +22,7 @@ from tests.support.containers.cluster import ContainerCluster, running_kubelet
 from tests.support.containers.images import APPLICATION_USER, GREETING, NONROOT_USER, PAGE, WEB_PORT
 from tests.support.containers.node import LeftBehind, Node
 from tests.support.containers.pods import Pod, distroless_container, pod_manifest, shell_container
-from tests.support.containers.runtime import CRUN, RUNC_ROOT
+from tests.support.containers.runtime import CRUN, CRUN_PROGRAM, RUNC_ROOT
 from tests.support.kubectl import find_kubectl
 from tests.support.processes import Programs
 
@@ -162,6 +163,8 @@ def test_crun_runs_a_pod(container_cluster: ContainerCluster) -> None:
     pod = container_cluster.create(manifest)
     done = container_cluster.kubectl("exec", pod.name, "--", "sh", "-c", "exit 4")
     assert done.returncode == 4, done.stderr
+    state = container_cluster.node.checked(CRUN_PROGRAM, "--root", RUNC_ROOT, "state", pod.container.identifier)
+    assert json.loads(state)["pid"] == pod.container.process_id
 
 
 def test_pods_reach_each_other(container_cluster: ContainerCluster, shell: Pod) -> None:
