@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import re
 import secrets
 import socket
@@ -21,7 +22,7 @@ from tests.support.containers.cluster import ContainerCluster, running_kubelet
 from tests.support.containers.images import APPLICATION_USER, GREETING, NONROOT_USER, PAGE, WEB_PORT
 from tests.support.containers.node import LeftBehind, Node
 from tests.support.containers.pods import Pod, distroless_container, pod_manifest, shell_container
-from tests.support.containers.runtime import CRUN, RUNC_ROOT
+from tests.support.containers.runtime import CRUN, CRUN_PROGRAM, RUNC_ROOT
 from tests.support.kubectl import find_kubectl
 from tests.support.processes import Programs
 
@@ -162,6 +163,8 @@ def test_crun_runs_a_pod(container_cluster: ContainerCluster) -> None:
     pod = container_cluster.create(manifest)
     done = container_cluster.kubectl("exec", pod.name, "--", "sh", "-c", "exit 4")
     assert done.returncode == 4, done.stderr
+    state = container_cluster.node.checked(CRUN_PROGRAM, "--root", RUNC_ROOT, "state", pod.container.identifier)
+    assert json.loads(state)["pid"] == pod.container.process_id
 
 
 def test_pods_reach_each_other(container_cluster: ContainerCluster, shell: Pod) -> None:
@@ -185,27 +188,26 @@ def test_a_pod_is_replaced_by_another_of_its_name(container_cluster: ContainerCl
     assert "sleep 1000" in done.stdout
 
 
-def traces(name: str) -> list[str]:
-    """What this machine has of the node with that host name, looked for without the harness."""
-    processes = subprocess.run(["ps", "-eo", "pid,cgroup:200,args"], capture_output=True, text=True, check=True).stdout
-    found = [line for line in processes.splitlines() if name in line]
-    return [*found, *map(str, control_groups(name))]
+def traces(node: Node) -> list[str]:
+    """What this machine has of the node, looked for without the harness. Other nodes may come and go."""
+    network = node.network
+    marks = (node.name, node.folder.name, network.link, network.address, network.pods)
+    mark = re.compile("|".join(rf"\b{re.escape(one)}\b" for one in marks))
+    commands = ("ps -eo pid,cgroup:200,args", "cat /proc/self/mountinfo", "ip -oneline address", "ip route")
+    told = [subprocess.run(one.split(), capture_output=True, text=True, check=True).stdout for one in commands]
+    found = [line for text in told for line in text.splitlines() if mark.search(line)]
+    folders = [node.folder] if node.folder.exists() else []
+    return [*found, *map(str, [*folders, *control_groups(node)])]
 
 
-def control_groups(name: str) -> list[Path]:
-    """Those of that node."""
-    return [*Path("/sys/fs/cgroup").glob(f"*{name}"), *Path("/sys/fs/cgroup").glob(f"*/*{name}")]
+def control_groups(node: Node) -> list[Path]:
+    """Those of the node, in each hierarchy."""
+    return [*Path("/sys/fs/cgroup").glob(f"*{node.name}"), *Path("/sys/fs/cgroup").glob(f"*/*{node.name}")]
 
 
-def machine_state() -> dict[str, str]:
-    """The mounts, network interfaces, routes and settings of this machine that a node could change."""
-    commands = ("cat /proc/self/mountinfo", "ip -brief link", "ip route", "cat /proc/sys/net/ipv4/ip_forward")
-    state = {}
-    for command in commands:
-        told = subprocess.run(command.split(), capture_output=True, text=True, check=True).stdout
-        others = [line for line in told.splitlines() if not re.search(r"na-node-|node-attestation-", line)]
-        state[command] = "\n".join(others)
-    return state
+def forwards_packets() -> str:
+    """A setting of this machine that network plugins change, each in its own network namespace."""
+    return Path("/proc/sys/net/ipv4/ip_forward").read_text()
 
 
 def fail_with_a_running_pod(nodes: list[Node]) -> None:
@@ -215,23 +217,20 @@ def fail_with_a_running_pod(nodes: list[Node]) -> None:
         nodes.append(cluster.node)
         pod = cluster.create(pod_manifest("left", [shell_container()]))
         assert cluster.kubectl("exec", pod.name, "--", *leaves).returncode == 0
-        assert len(traces(cluster.node.name)) > 1
-        assert Path("/sys/class/net", cluster.node.network.link).exists()
+        assert len(traces(cluster.node)) > len(control_groups(cluster.node)) > 0
         raise RuntimeError("the test failed")
 
 
 def test_nothing_is_left_after_a_test_that_fails() -> None:
-    before, nodes = machine_state(), list[Node]()
+    before, nodes = forwards_packets(), list[Node]()
     try:
         with pytest.raises(RuntimeError, match="the test failed"):
             fail_with_a_running_pod(nodes)
     except MissingPart as missing:
         skip_or_fail(missing)
     [node] = nodes
-    assert traces(node.name) == []
-    assert not Path("/sys/class/net", node.network.link).exists()
-    assert not node.folder.exists()
-    assert machine_state() == before
+    assert traces(node) == []
+    assert forwards_packets() == before
 
 
 def test_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +240,7 @@ def test_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         node = Node()
     except MissingPart as missing:
         skip_or_fail(missing)
-    [group, *_] = control_groups(node.name)
+    [group, *_] = control_groups(node)
     straggler = subprocess.Popen(["sleep", "60"])
     try:
         (group / "cgroup.procs").write_text(str(straggler.pid))
@@ -251,4 +250,4 @@ def test_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         straggler.kill()
         straggler.wait()
         node.close()
-    assert traces(node.name) == []
+    assert traces(node) == []
