@@ -18,10 +18,10 @@ SFTP_SERVERS: Final = (
     "/usr/libexec/openssh/sftp-server",
     "/usr/lib/ssh/sftp-server",
     "/usr/libexec/sftp-server",
-    "/usr/libexec/gesftpserver",
-    "/usr/lib/gesftpserver",
 )
-"""Where Debian, Fedora, Alpine and others install one (OpenSSH's, or Green End's)."""
+"""Where Debian, Fedora, Alpine and others install OpenSSH's. Green End's (gesftpserver) answers out of order, and OpenSSH
+9.2's scp and sftp then cut off what they have uploaded, without an error (``do_upload`` in ``sftp-client.c``).
+"""
 SFTP: Final = "sftp"
 SIGNALS: Final = frozenset({"ABRT", "ALRM", "HUP", "INT", "KILL", "PIPE", "QUIT", "TERM", "USR1", "USR2"})
 """Names of signals (RFC 4254 section 6.10) that a session passes on."""
@@ -31,7 +31,9 @@ _TERM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
 _VARIABLES: Final = f'export {SESSION_VARIABLE}="$1"; [ -z "$2" ] || export TERM="$2"; '
 _ORIGINAL: Final = '[ -z "$3" ] || export SSH_ORIGINAL_COMMAND="$3"; '
 _LOGIN: Final = f"{_VARIABLES}{_ORIGINAL}command -v bash >/dev/null 2>&1 && exec bash -l; exec sh -l"
-_RUN: Final = f'{_VARIABLES}{_ORIGINAL}exec sh -c "$4"'
+_RUN: Final = f'{_VARIABLES}{_ORIGINAL}sh -c "$4"; exit $?'
+"""The outer shell stays: containerd closes the input of a command that has closed its output, as ``cat > FILE`` does
+(``attachOutput`` in CRI's ``exec_io.go``). kubectl loses data so."""
 _SFTP: Final = f'{_VARIABLES}for one in {" ".join(SFTP_SERVERS)}; do [ ! -x "$one" ] || exec "$one"; done; exit 127'
 _END: Final = (
     "round=0; while [ $round -lt 5 ]; do round=$((round + 1)); found=; for one in /proc/[0-9]*; do "

@@ -40,9 +40,9 @@ for argument in "$@"; do
         packages+=(runc crun containernetworking-plugins iproute2)
         # What the images are made of: a static busybox, and programs in C.
         packages+=(busybox-static gcc libc6-dev)
-        packages+=(gesftpserver sshfs rsync)
+        packages+=(gesftpserver openssh-sftp-server sshfs rsync)
         programs+=(runc crun ip nsenter busybox gcc sshfs rsync)
-        files+=(/usr/lib/cni/ptp /usr/libexec/gesftpserver)
+        files+=(/usr/lib/cni/ptp /usr/libexec/gesftpserver /usr/lib/openssh/sftp-server)
         ;;
     *)
         echo "usage: provision.sh [tpm] [image] [containers]" >&2

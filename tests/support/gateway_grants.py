@@ -36,12 +36,13 @@ def container_grant(
     authority: UserAuthority = AUTHORITY,
     epoch: int = 0,
     created: str = "2026-11-27T14:00:00Z",
+    uid: str = "",
     **spec: Any,
 ) -> dict[str, Any]:
     """A ready grant with its certificate, as the API server gives it."""
     spec = {"target": {"container": dict(container)}, "logins": [], **spec}
     manifest = grant_object(name, creator={"username": creator, "uid": "u-1", "groups": []}, **spec)
-    manifest["metadata"].update(uid=UID.format(number), creationTimestamp=created)
+    manifest["metadata"].update(uid=uid or UID.format(number), creationTimestamp=created)
     facts = facts_of(parse_access_grant(manifest), creator=creator, lifetime=lifetime, epoch=epoch)
     certificate = issued(facts, now=now, authority=authority, serial=number)[Hop.CONTAINER]
     manifest["status"] = {

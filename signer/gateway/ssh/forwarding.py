@@ -5,21 +5,60 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 import asyncssh
-from asyncssh.stream import SSHTCPStreamSession
 
 from signer.gateway.opening import Closed
 from signer.gateway.resolver import NotResolved
-from signer.gateway.ssh.session import CHUNK_BYTES, Entered
+from signer.gateway.ssh.channel import Channel, ChannelGone, Data, EndOfInput, Gone
+from signer.gateway.ssh.session import Entered
 from signer.gateway.streams import PodName, PortForwardFailed, PortStream, StreamEnded, port_stream
 from signer.kube.errors import ApiError
 from signer.model.decision import printable
 
-_NAMES: Final = frozenset({"localhost"})
-Reader = asyncssh.SSHReader[bytes]
-Writer = asyncssh.SSHWriter[bytes]
+_NAME: Final = "localhost"
+_MAXIMUM_PORT: Final = 65535
+
+
+class PortChannel(asyncssh.SSHTCPSession[bytes]):
+    """Implements asyncssh's callbacks."""
+
+    def __init__(self, run: Callable[[Channel], None]) -> None:
+        self._run = run
+        self._stream = Channel()
+
+    def connection_made(self, chan: asyncssh.SSHTCPChannel[bytes]) -> None:
+        """See SSHTCPSession."""
+        self._stream.opened(chan)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See SSHTCPSession."""
+        del exc
+        self._stream.gone()
+
+    def session_started(self) -> None:
+        """See SSHTCPSession."""
+        self._run(self._stream)
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        """See SSHTCPSession."""
+        del datatype
+        self._stream.received(Data(data))
+
+    def eof_received(self) -> bool:
+        """See SSHTCPSession. The pod's own end is still to come."""
+        self._stream.received(EndOfInput())
+        return True
+
+    def pause_writing(self) -> None:
+        """See SSHTCPSession."""
+        self._stream.pause_writing()
+
+    def resume_writing(self) -> None:
+        """See SSHTCPSession."""
+        self._stream.resume_writing()
 
 
 def require_pod_itself(host: str, port: int) -> None:
@@ -28,17 +67,19 @@ def require_pod_itself(host: str, port: int) -> None:
     Raises:
         asyncssh.ChannelOpenError: it is another host, or no port.
     """
-    if not 0 < port < 65536:
+    if not 0 < port <= _MAXIMUM_PORT:
         raise _prohibited("the port is out of range")
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address(host).is_loopback:
             return
-    if host not in _NAMES:
+    if host != _NAME:
         raise _prohibited("the gateway forwards to the pod itself alone: name localhost as the destination")
 
 
-async def open_port(connection: Entered, port: int) -> SSHTCPStreamSession[bytes]:
-    """A connection to a port of the pod.
+async def open_port(
+    connection: Entered, port: int, start: Callable[[Coroutine[Any, Any, None]], None]
+) -> asyncssh.SSHTCPSession[bytes]:
+    """A connection to a port of the pod. ``start`` runs what copies, as one of the connection's channels.
 
     Raises:
         asyncssh.ChannelOpenError: there is none.
@@ -54,39 +95,32 @@ async def open_port(connection: Entered, port: int) -> SSHTCPStreamSession[bytes
         raise _failed(error.message) from None
     except (ApiError, ValueError) as error:
         raise _failed(str(error)) from None
-
-    async def copy(reader: Reader, writer: Writer) -> None:
-        await _copy(stream, reader, writer)
-
-    return SSHTCPStreamSession(copy)
+    return PortChannel(lambda channel: start(_copy(stream, channel)))
 
 
-async def _copy(stream: PortStream, reader: Reader, writer: Writer) -> None:
+async def _copy(stream: PortStream, channel: Channel) -> None:
     """Until the pod's end. The protocol cannot say that the client has ended its own direction."""
-    upwards = asyncio.create_task(_upwards(stream, reader))
-    gone = asyncio.create_task(_gone(stream, writer))
+    upwards = asyncio.create_task(_upwards(stream, channel))
     try:
         while data := await stream.read():
-            writer.write(data)
-            await writer.drain()
-    except (PortForwardFailed, OSError, asyncssh.Error):
+            await channel.write(data)
+    except (PortForwardFailed, ChannelGone):
         pass  # a broken connection is an end
     finally:
-        for task in (upwards, gone):
-            task.cancel()
-        await asyncio.gather(upwards, gone, return_exceptions=True)
+        upwards.cancel()
+        await asyncio.gather(upwards, return_exceptions=True)
         await stream.close()
-        writer.close()
+        channel.close()
 
 
-async def _upwards(stream: PortStream, reader: Reader) -> None:
-    with contextlib.suppress(StreamEnded, OSError, asyncssh.Error):
-        while data := await reader.read(CHUNK_BYTES):
-            await stream.write(data)
-
-
-async def _gone(stream: PortStream, writer: Writer) -> None:
-    await writer.channel.wait_closed()
+async def _upwards(stream: PortStream, channel: Channel) -> None:
+    with contextlib.suppress(StreamEnded):
+        while True:
+            match await channel.next():
+                case Data(content):
+                    await stream.write(content)
+                case Gone():
+                    break
     await stream.close()
 
 
@@ -98,4 +132,4 @@ def _failed(message: str) -> asyncssh.ChannelOpenError:
     return asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, printable(message))
 
 
-__all__ = ["open_port", "require_pod_itself"]
+__all__ = ["PortChannel", "open_port", "require_pod_itself"]

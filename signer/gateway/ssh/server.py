@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
@@ -12,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import asyncssh
-from asyncssh.stream import SSHTCPStreamSession
 
 from attestors.wire.ssh.container_names import ContainerAddress, Pod, parse_container_address
 from attestors.wire.ssh.errors import SSHRefused
@@ -26,7 +24,7 @@ from signer.gateway.openings import Address, Openings, Refused
 from signer.gateway.person import PersonAPI
 from signer.gateway.resolver import Resolver, RunningContainer
 from signer.gateway.ssh.forwarding import open_port, require_pod_itself
-from signer.gateway.ssh.session import Process, Session, SessionProcess
+from signer.gateway.ssh.session import EXIT_FAILED, Session, SessionChannel
 from signer.gateway.streams import InvalidCommand, Output, PodName, exec_stream
 from signer.kube.errors import ApiError
 from signer.model.decision import printable
@@ -34,8 +32,8 @@ from signer.model.decision import printable
 _LOG = logging.getLogger(__name__)
 WARNINGS: Final = (timedelta(minutes=10), timedelta(minutes=2))
 """Before the end, the terminals of a connection are told."""
-ABORT_SECONDS: Final = 2.0
-"""A client that does not read its disconnect message is cut off."""
+DISCONNECT_SECONDS: Final = 2.0
+"""For clients to read why their sessions have ended."""
 END_SECONDS: Final = 30.0
 """For the signal that ends a connection's processes."""
 _ENDED: Final = "the access grant has ended"
@@ -92,11 +90,12 @@ class GatewayConnection(asyncssh.SSHServer):
         self._source: Address | None = None
         self._counted = ""
         self._channels: set[asyncio.Task[None]] = set()
-        self._terminals: set[Process] = set()
+        self._sessions: set[SessionChannel] = set()
         self._entered: dict[str, tuple[Opening, RunningContainer]] = {}
         self._timers: list[asyncio.TimerHandle] = []
         self._stop_listening: Callable[[], None] = _nothing
         self._is_ending = False
+        self._why = "nothing is open"
 
     # The connection
 
@@ -201,17 +200,26 @@ class GatewayConnection(asyncssh.SSHServer):
 
     def _warn(self, before: timedelta) -> None:
         minutes = int(before.total_seconds() // 60)
-        for process in tuple(self._terminals):
-            with contextlib.suppress(OSError, asyncssh.Error):
-                process.stderr.write(f"\r\nnode-access-gateway: access ends in {minutes} minutes\r\n".encode())
+        for channel in (one for one in tuple(self._sessions) if one.asked.terminal):
+            channel.say(f"access ends in {minutes} minutes")
 
     def _end(self, message: str) -> None:
         if self._is_ending:
             return
         self._is_ending = True
         self._parts.metrics.ends.inc()
-        self._conn.disconnect(asyncssh.DISC_BY_APPLICATION, message)
-        asyncio.get_running_loop().call_later(ABORT_SECONDS, self._conn.abort)
+        for task in tuple(self._channels):
+            task.cancel()
+        for channel in tuple(self._sessions):
+            channel.say(message)
+            channel.exit(EXIT_FAILED)
+        self._why = message
+        if not self._sessions:
+            self._conn.disconnect(asyncssh.DISC_BY_APPLICATION, message)
+            return
+        # asyncssh drops what is still to be sent, a message behind output among it: sessions close first.
+        loop = asyncio.get_running_loop()
+        loop.call_later(DISCONNECT_SECONDS, self._conn.disconnect, asyncssh.DISC_BY_APPLICATION, message)
 
     def stop(self) -> None:
         """The gateway stops."""
@@ -253,44 +261,38 @@ class GatewayConnection(asyncssh.SSHServer):
 
     # What it asks for
 
-    def session_requested(self) -> SessionProcess:
+    def session_requested(self) -> SessionChannel:
         """A shell, a command, or SFTP."""
         state = self._require_room()
-        session = Session(self, names_pod=not isinstance(state.address.of, Pod))
+        is_workload = not isinstance(state.address.of, Pod)
 
-        async def handle(process: Process) -> None:
-            if process.term_type is not None:
-                self._terminals.add(process)
-            try:
-                await self._as_channel(session.run(process))
-            finally:
-                self._terminals.discard(process)
+        def run(channel: SessionChannel) -> None:
+            self._sessions.add(channel)
+            channel.stream.when_gone(lambda: self._sessions.discard(channel))
+            self._start(Session(self, channel, names_pod=is_workload).run())
 
-        return SessionProcess(handle, has_terminal=state.opening.has_terminal)
+        return SessionChannel(run, has_terminal=state.opening.has_terminal)
 
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
-    ) -> Awaitable[SSHTCPStreamSession[bytes]]:
+    ) -> Awaitable[asyncssh.SSHTCPSession[bytes]]:
         """A port of the pod."""
         del orig_host, orig_port
         self._require_room()
         require_pod_itself(dest_host, dest_port)
-        return open_port(self, dest_port)
+        return open_port(self, dest_port, self._start)
 
     def _require_room(self) -> _LoggedIn:
         if not isinstance(self._state, _LoggedIn) or self._is_ending:
-            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "nothing is open")
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, self._why)
         if len(self._channels) >= self._parts.limits.channels_per_connection:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "the connection has too many channels")
         return self._state
 
-    async def _as_channel(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._channels.add(task)
-        try:
-            await task
-        finally:
-            self._channels.discard(task)
+        task.add_done_callback(self._channels.discard)
 
     # For sessions
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -24,6 +23,7 @@ from signer.gateway.commands import (
 from signer.gateway.opening import Closed, Opening
 from signer.gateway.person import PersonAPI
 from signer.gateway.resolver import NotResolved, RunningContainer
+from signer.gateway.ssh.channel import Channel, ChannelGone, Data, EndOfInput, Gone, Resized, Signalled
 from signer.gateway.streams import (
     EndOfInputUnsupported,
     ExecStream,
@@ -39,18 +39,20 @@ from signer.gateway.streams import (
 from signer.kube.errors import ApiError
 from signer.model.decision import printable
 
-_LOG = logging.getLogger(__name__)
-CHUNK_BYTES: Final = 32 * 1024
+PATIENCE_SECONDS: Final = 2.0
+"""A command that still runs so long after the end of its input may wait for it."""
 EXIT_FAILED: Final = 255
 """As ssh's own, where the command did not run or its end is not known."""
 EXIT_NOT_FOUND: Final = 127
+MAXIMUM_COMMAND_CHARACTERS: Final = 32 * 1024
+MAXIMUM_TERMINAL_SIZE: Final = 65535
 _NO_SHELL: Final = "the image has no shell (sh), which the gateway needs"
 _NO_SFTP: Final = "the image has no SFTP server; try scp -O, or tar over ssh"
-Process = asyncssh.SSHServerProcess[bytes]
+_DATATYPES: Final = {StandardStream.STDOUT: None, StandardStream.STDERR: asyncssh.EXTENDED_DATA_STDERR}
 
 
 class Entered(Protocol):
-    """The connection, as its sessions see it."""
+    """The connection, as its channels see it."""
 
     mark: SessionMark
 
@@ -71,17 +73,105 @@ class Entered(Protocol):
         ...
 
 
-class SessionProcess(asyncssh.SSHServerProcess[bytes]):
-    """A session, with a terminal only if the grant has one."""
+@dataclass(slots=True)
+class Asked:
+    """What the client has asked for, before the session starts."""
 
-    def __init__(self, handler: Callable[[Process], Awaitable[None]], *, has_terminal: bool) -> None:
-        super().__init__(handler, None, 3, allow_scp=False)
+    command: str = ""
+    """Empty for a shell."""
+    subsystem: str = ""
+    terminal: str = ""
+    """Empty without a terminal."""
+
+
+class SessionChannel(asyncssh.SSHServerSession[bytes]):
+    """Implements asyncssh's callbacks."""
+
+    def __init__(self, run: Callable[[SessionChannel], None], *, has_terminal: bool) -> None:
+        self._run = run
         self._has_terminal = has_terminal
+        self.stream = Channel()
+        self.asked = Asked()
+        self.has_ended_input = False
+        self._ssh: asyncssh.SSHServerChannel[bytes] | None = None
 
-    def pty_requested(self, term_type: str, term_size: object, term_modes: object) -> bool:
-        """Without one, ssh says so and goes on."""
-        del term_type, term_size, term_modes
+    def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
+        """See SSHServerSession."""
+        self._ssh = chan
+        self.stream.opened(chan)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See SSHServerSession."""
+        del exc
+        self.stream.gone()
+
+    def pty_requested(
+        self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
+    ) -> bool:
+        """See SSHServerSession. Without a terminal, ssh says so and goes on."""
+        del term_modes
+        if self._has_terminal:
+            self.asked.terminal = terminal_type(term_type)
+            self.terminal_size_changed(*term_size)
         return self._has_terminal
+
+    def shell_requested(self) -> bool:
+        """See SSHServerSession."""
+        return True
+
+    def exec_requested(self, command: str) -> bool:
+        """See SSHServerSession."""
+        self.asked.command = command
+        return len(command) <= MAXIMUM_COMMAND_CHARACTERS
+
+    def subsystem_requested(self, subsystem: str) -> bool:
+        """See SSHServerSession."""
+        self.asked.subsystem = subsystem
+        return len(subsystem) <= MAXIMUM_COMMAND_CHARACTERS
+
+    def session_started(self) -> None:
+        """See SSHServerSession."""
+        self._run(self)
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        """See SSHServerSession."""
+        if datatype is None:
+            self.stream.received(Data(data))
+
+    def eof_received(self) -> bool:
+        """See SSHServerSession. Output is still to come."""
+        self.has_ended_input = True
+        self.stream.received(EndOfInput())
+        return True
+
+    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+        """See SSHServerSession."""
+        del pixwidth, pixheight
+        if 0 < width <= MAXIMUM_TERMINAL_SIZE and 0 < height <= MAXIMUM_TERMINAL_SIZE:
+            self.stream.received(Resized(width, height))
+
+    def signal_received(self, signal: str) -> None:
+        """See SSHServerSession."""
+        self.stream.received(Signalled(signal))
+
+    def pause_writing(self) -> None:
+        """See SSHServerSession."""
+        self.stream.pause_writing()
+
+    def resume_writing(self) -> None:
+        """See SSHServerSession."""
+        self.stream.resume_writing()
+
+    def say(self, message: str) -> None:
+        """A line for the person."""
+        with contextlib.suppress(ChannelGone):
+            line = f"node-access-gateway: {printable(message)}\r\n".encode()
+            self.stream.write_now(line, asyncssh.EXTENDED_DATA_STDERR)
+
+    def exit(self, code: int) -> None:
+        """The exit code, behind all output."""
+        if self._ssh is not None and not self._ssh.is_closing():
+            self._ssh.exit(code)
 
 
 @dataclass(slots=True)
@@ -89,135 +179,127 @@ class Session:
     """Runs one session."""
 
     connection: Entered
+    channel: SessionChannel
     names_pod: bool
     """The login named a workload: say which pod it is."""
 
-    async def run(self, process: Process) -> None:
+    async def run(self) -> None:
         """From the request to the exit code. What goes wrong is said on standard error."""
         try:
-            code = await self._run(process)
+            code = await self._run()
         except (Closed, NotResolved) as error:
-            code = _say(process, error.message)
+            code = self._fail(error.message)
         except (ApiError, InvalidCommand, ValueError) as error:
-            code = _say(process, printable(str(error)))
-        with contextlib.suppress(OSError):  # the client has gone
-            process.exit(code)
+            code = self._fail(str(error))
+        self.channel.exit(code)
 
-    async def _run(self, process: Process) -> int:
+    async def _run(self) -> int:
+        asked = self.channel.asked
         opening = self.connection.opening()
         container = await self.connection.container()
-        terminal = terminal_type(process.term_type) if process.term_type is not None else ""
-        if self.names_pod and terminal:
-            _say(process, f"connected to pod {container.pod}")
-        if process.subsystem == SFTP and not opening.command:
-            return await self._sftp(process, container)
-        if process.subsystem is not None and not opening.command:
-            return _say(process, f"there is no subsystem {printable(process.subsystem)}")
-        asked = process.command or process.subsystem or ""
-        words = session_command(self.connection.mark, terminal, asked, opening.command)
-        stream = await self._exec(container, words, is_terminal=bool(terminal))
-        result = await _Pump(self.connection, process, stream, is_terminal=bool(terminal)).run()
+        if self.names_pod and asked.terminal:
+            self.channel.say(f"connected to pod {container.pod}")
+        if asked.subsystem == SFTP and not opening.command:
+            return await self._sftp(container)
+        if asked.subsystem and not opening.command:
+            return self._fail(f"there is no subsystem {asked.subsystem[:64]}")
+        words = session_command(self.connection.mark, asked.terminal, asked.command or asked.subsystem, opening.command)
+        result = await self._pass(container, words)
         if isinstance(result, Exited):
             return result.code
-        return _say(process, _NO_SHELL if _is_missing_program(result.message) else result.message)
+        return self._fail(_NO_SHELL if _is_missing_program(result.message) else result.message)
 
-    async def _sftp(self, process: Process, container: RunningContainer) -> int:
+    async def _sftp(self, container: RunningContainer) -> int:
         """By the image's shell; without one, each server that images have is tried."""
-        first = await _first_input(process)
-        if not first:
+        first = await self.channel.stream.next()
+        if not isinstance(first, Data):
             return EXIT_FAILED
-        candidates = (sftp_command(self.connection.mark), *((path,) for path in SFTP_SERVERS))
-        for words in candidates:
-            stream = await self._exec(container, words, is_terminal=False)
-            result = await _Pump(self.connection, process, stream, is_terminal=False, first=first).run()
+        by_shell = sftp_command(self.connection.mark)
+        for words in (by_shell, *((path,) for path in SFTP_SERVERS)):
+            result = await self._pass(container, words, first.content)
+            if self.channel.has_ended_input:
+                return 0
+            if isinstance(result, Failed) and not _is_missing_program(result.message):
+                return self._fail(result.message)
             if isinstance(result, Exited) and result.code != EXIT_NOT_FOUND:
                 return result.code
-            if not isinstance(result, Exited) and not _is_missing_program(result.message):
-                return _say(process, result.message)
-            if isinstance(result, Exited) and words is candidates[0]:
+            if isinstance(result, Exited) and words is by_shell:
                 break  # the shell has looked everywhere
-        return _say(process, _NO_SFTP, EXIT_NOT_FOUND)
+        return self._fail(_NO_SFTP, EXIT_NOT_FOUND)
 
-    async def _exec(self, container: RunningContainer, words: tuple[str, ...], *, is_terminal: bool) -> ExecStream:
+    async def _pass(self, container: RunningContainer, words: tuple[str, ...], first: bytes = b"") -> Exited | Failed:
         pod = PodName(container.namespace, container.pod)
-        return await exec_stream(self.connection.api(), pod, container.container, words, tty=is_terminal)
+        is_terminal = bool(self.channel.asked.terminal)
+        stream = await exec_stream(self.connection.api(), pod, container.container, words, tty=is_terminal)
+        return await _Pump(self.connection, self.channel, stream, first).run()
+
+    def _fail(self, message: str, code: int = EXIT_FAILED) -> int:
+        self.channel.say(message)
+        return code
 
 
 class _Pump:
     """Passes data between a session and a command until the command ends, or the client goes."""
 
-    def __init__(
-        self, connection: Entered, process: Process, stream: ExecStream, *, is_terminal: bool, first: bytes = b""
-    ) -> None:
+    def __init__(self, connection: Entered, channel: SessionChannel, stream: ExecStream, first: bytes) -> None:
         self._connection = connection
-        self._process = process
+        self._channel = channel
         self._stream = stream
-        self._is_terminal = is_terminal
         self._first = first
+        self._is_terminal = bool(channel.asked.terminal)
 
     async def run(self) -> Exited | Failed:
         """How the command ended."""
-        stdin = asyncio.create_task(self._input())
-        gone = asyncio.create_task(self._gone())
+        inward = asyncio.create_task(self._input())
         try:
             return await self._output()
         finally:
-            for task in (stdin, gone):
-                task.cancel()
-            await asyncio.gather(stdin, gone, return_exceptions=True)
+            inward.cancel()
+            await asyncio.gather(inward, return_exceptions=True)
             await self._stream.close()
 
-    async def _gone(self) -> None:
-        """The client has closed the channel: nothing is read from the command any more."""
-        await self._process.channel.wait_closed()
-        await self._stream.close()
-
     async def _output(self) -> Exited | Failed:
-        writers = {StandardStream.STDOUT: self._process.stdout, StandardStream.STDERR: self._process.stderr}
         try:
             async for one in self._stream:
                 if not isinstance(one, Output):
                     return one
-                writer = writers[one.stream]
-                writer.write(one.data)
-                await writer.drain()
-        except (OSError, asyncssh.Error):
+                await self._channel.stream.write(one.data, _DATATYPES[one.stream])
+        except ChannelGone:
             return Failed("the client has gone")
         return Failed("the command's stream has no end")
 
     async def _input(self) -> None:
-        with contextlib.suppress(StreamEnded, OSError, asyncssh.Error):
-            if self._is_terminal:
-                width, height = self._process.term_size[:2]
-                await self._resize(width, height)
+        with contextlib.suppress(StreamEnded):
             if self._first:
                 await self._stream.send(self._first)
             while await self._one_input():
                 pass
 
     async def _one_input(self) -> bool:
-        try:
-            data = await self._process.stdin.read(CHUNK_BYTES)
-        except asyncssh.TerminalSizeChanged as change:
-            await self._resize(change.width, change.height)
-            return True
-        except asyncssh.SignalReceived as received:
-            await self._signal(received.signal)
-            return True
-        except asyncssh.BreakReceived:
-            return True
-        if data:
-            await self._stream.send(data)
-            return True
+        match await self._channel.stream.next():
+            case Data(content):
+                await self._stream.send(content)
+            case Resized(width, height):
+                if self._is_terminal:
+                    await self._stream.resize(width, height)
+            case Signalled(name):
+                await self._signal(name)
+            case EndOfInput():
+                await self._end_input()
+            case Gone():
+                await self._stream.close()
+                return False
+        return True
+
+    async def _end_input(self) -> None:
         try:
             await self._stream.end_input()
         except EndOfInputUnsupported as unsupported:
-            _say(self._process, str(unsupported))
-        return False
-
-    async def _resize(self, width: int, height: int) -> None:
-        if self._is_terminal and 0 < width < 65536 and 0 < height < 65536:
-            await self._stream.resize(width, height)
+            if self._first:
+                await self._stream.close()  # a client of SFTP has read every answer before it ends its input
+                return
+            await asyncio.sleep(PATIENCE_SECONDS)  # this task ends with the command
+            self._channel.say(str(unsupported))
 
     async def _signal(self, name: str) -> None:
         if self._is_terminal and name in CONTROL_CHARACTERS:
@@ -226,24 +308,9 @@ class _Pump:
             await self._connection.signal(name)
 
 
-async def _first_input(process: Process) -> bytes:
-    """The first data; empty at the end of input."""
-    while True:
-        try:
-            return await process.stdin.read(CHUNK_BYTES)
-        except (asyncssh.TerminalSizeChanged, asyncssh.SignalReceived, asyncssh.BreakReceived):
-            continue
-
-
 def _is_missing_program(message: str) -> bool:
     """As runc and crun say it (execve(2), ENOENT)."""
     return "executable file not found" in message or "no such file or directory" in message
 
 
-def _say(process: Process, message: str, code: int = EXIT_FAILED) -> int:
-    with contextlib.suppress(OSError, asyncssh.Error):
-        process.stderr.write(f"node-access-gateway: {printable(message)}\r\n".encode())
-    return code
-
-
-__all__ = ["EXIT_FAILED", "EXIT_NOT_FOUND", "Entered", "Process", "Session", "SessionProcess"]
+__all__ = ["EXIT_FAILED", "EXIT_NOT_FOUND", "Asked", "Entered", "Session", "SessionChannel"]

@@ -16,7 +16,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ SHELL: Final = "local.test/shell:1"
 """busybox, with a shell, ``tar`` and a web server; the account ``app`` has user ID 1000."""
 DISTROLESS: Final = "local.test/distroless:1"
 """One static program, and nothing else: no shell, no library, no ``/etc/passwd``."""
+FILES: Final = "local.test/files:1"
+"""As ``SHELL``, with a server of SFTP and rsync."""
 WEB_PORT: Final = 8080
 """What both images listen on, on the Pod's loopback interface alone."""
 PAGE: Final = b"hello from the pod\n"
@@ -76,6 +78,17 @@ def standard_images() -> list[Image]:
         MissingPart: busybox or a C compiler is not installed.
     """
     busybox = File(find_busybox().read_bytes(), 0o755)
+    shell = Image(
+        SHELL,
+        {"bin/busybox": busybox, "etc/passwd": File(_ACCOUNTS.encode()), "www/index.html": File(PAGE)},
+        {
+            "Cmd": ["/bin/httpd", "-f", "-p", f"127.0.0.1:{WEB_PORT}", "-h", "/www"],
+            "Env": ["PATH=/bin:/usr/bin", "APPLICATION=shell"],
+        },
+        {f"bin/{applet}": "busybox" for applet in _APPLETS},
+        {"tmp": (0, 0o1777), "home/app": (APPLICATION_USER, 0o755)},
+    )
+    programs = _with_libraries("/usr/lib/openssh/sftp-server", "/usr/bin/rsync")
     return [
         Image(PAUSE, {"pause": _compiled("pause")}, {"Entrypoint": ["/pause"]}),
         Image(
@@ -83,16 +96,8 @@ def standard_images() -> list[Image]:
             {"greeter": _compiled("greeter")},
             {"Entrypoint": ["/greeter"], "User": f"{NONROOT_USER}:{NONROOT_USER}"},
         ),
-        Image(
-            SHELL,
-            {"bin/busybox": busybox, "etc/passwd": File(_ACCOUNTS.encode()), "www/index.html": File(PAGE)},
-            {
-                "Cmd": ["/bin/httpd", "-f", "-p", f"127.0.0.1:{WEB_PORT}", "-h", "/www"],
-                "Env": ["PATH=/bin", "APPLICATION=shell"],
-            },
-            {f"bin/{applet}": "busybox" for applet in _APPLETS},
-            {"tmp": (0, 0o1777), "home/app": (APPLICATION_USER, 0o755)},
-        ),
+        shell,
+        replace(shell, reference=FILES, files={**shell.files, **programs}),
     ]
 
 
@@ -169,6 +174,18 @@ def _add(tar: tarfile.TarFile, path: str, file: File) -> None:
     entry = tarfile.TarInfo(path)
     entry.size, entry.mode = len(file.content), file.mode
     tar.addfile(entry, io.BytesIO(file.content))
+
+
+def _with_libraries(*programs: str) -> dict[str, File]:
+    """Programs of this machine, each with what it is linked to."""
+    found: dict[str, File] = {}
+    for program in programs:
+        if not Path(program).exists():
+            raise MissingPart(f"{program} is not installed: {_INSTALL}")
+        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True, timeout=60)
+        for path in (program, *(word for word in listed.stdout.split() if word.startswith("/"))):
+            found[path.lstrip("/")] = File(Path(path).read_bytes(), 0o755)
+    return found
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.support.containers.images import APPLICATION_USER, DISTROLESS, NONROOT_USER, SHELL
+from tests.support.containers.images import APPLICATION_USER, DISTROLESS, FILES, NONROOT_USER, SHELL
 
 _NO_SERVER: Final = "192.0.2.1"
 
@@ -61,6 +61,11 @@ def shell_container(name: str = "app", **more: Any) -> dict[str, Any]:
     """busybox with a shell, as user 1000; its first process is a web server."""
     user = {"runAsUser": APPLICATION_USER, "runAsGroup": APPLICATION_USER}
     return {"name": name, "image": SHELL, "imagePullPolicy": "Never", "securityContext": user, **more}
+
+
+def files_container(name: str = "app", **more: Any) -> dict[str, Any]:
+    """As ``shell_container``, in an image with a server of SFTP and rsync."""
+    return {**shell_container(name, **more), "image": FILES}
 
 
 def distroless_container(name: str = "server", **more: Any) -> dict[str, Any]:
