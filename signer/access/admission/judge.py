@@ -156,8 +156,6 @@ def _immutable(request: AccessRequest) -> Iterator[Refused]:
     for field in messages.IMMUTABLE:
         if new.get(field) != old.get(field):
             yield Refused(messages.changed(field), _INVALID)
-    if old.get("bastion") is not None and new.get("bastion") != old.get("bastion"):
-        yield Refused(messages.BASTION_FIELD_CHANGED, _INVALID)
 
 
 def _well_formed(request: AccessRequest) -> Iterator[Refused]:
