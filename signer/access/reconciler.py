@@ -41,9 +41,10 @@ from signer.access.record import (
 from signer.access.revocation_list import RevocationListFull
 from signer.access.signing import SignedHop
 from signer.access.store import StoredBastion, StoredGrant
+from signer.access.unwritable import UnwritableNamespaces
 from signer.audit.log import AuditLogUnavailable
 from signer.kube.backoff import Backoff
-from signer.kube.errors import ApiError, Conflict
+from signer.kube.errors import ApiError, Conflict, Forbidden
 from signer.kube.resources import ACCESS_GRANTS
 from signer.kube.supervision import isolated
 from signer.kube.workqueue import QueueClosed, WorkQueue
@@ -142,6 +143,7 @@ class GrantReconciler:
         self._sequences: dict[str, int] = {}
         """The highest sequence of each grant's record that this process knows, by UID."""
         self._shown: dict[ObjectKey, _Shown] = {}
+        self._unwritable = UnwritableNamespaces(monotonic, random)
         self._locks: dict[str, type[Lock]] = {}
         """What the last trial showed, by namespace."""
         self._is_running = False
@@ -245,7 +247,9 @@ class GrantReconciler:
     async def _try_locks(self) -> None:
         """Each minute, in each namespace with grants; grants of a namespace are woken when the answer changes."""
         while True:
-            present = {cluster.namespace for cluster in self._of_cluster}
+            present = {
+                cluster.namespace for cluster in self._of_cluster if self._sources.permission.allows(cluster.namespace)
+            }
             for namespace in set(self._locks) - present:
                 del self._locks[namespace]
                 self._sources.lock.forget(namespace)
@@ -281,6 +285,8 @@ class GrantReconciler:
         view = self._sources.caches.clusters.get(*_names(cluster_of(stored, record)))
         if view is not None and not self._sources.caches.watch_filter.selects(view):
             return None
+        if isinstance(record, NoRecord) and (left := self._unwritable.seconds_left(key[0])):
+            return left
         gathered = await self._gather(stored, record, PERIODIC_AGE)
         step = plan(gathered.facts, self._certify)
         if _needs_fresh_rights(step, gathered.facts):
@@ -289,7 +295,12 @@ class GrantReconciler:
         if _believes(step, gathered.facts):
             gathered = await self._gather(stored, record, FRESH_AGE, self._monotonic())
             step = plan(gathered.facts, self._certify)
-        step = await self._carry_out(step, gathered, keys)
+        try:
+            step = await self._carry_out(step, gathered, keys)
+        except Forbidden as error:
+            if not isinstance(record, NoRecord) or self._sources.permission.allows(key[0]):
+                raise
+            return self._unwritable.refused(key[0], error)
         self._note(key, step, gathered)
         return self._pause(step, gathered.facts)
 

@@ -190,6 +190,20 @@ def add_access(parser: argparse.ArgumentParser) -> None:
         help="the webhook's Service, in the controller's namespace (default: %(default)s)",
     )
     parser.add_argument(
+        "--access-webhook-client-ca",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="authorities in PEM of the client certificate that the API server presents to webhooks; no other client "
+        "is answered (default: any is)",
+    )
+    parser.add_argument(
+        "--access-webhook-client-names",
+        default="",
+        metavar="NAMES",
+        help="common names of that certificate, one of which it must have; comma-separated (default: any)",
+    )
+    parser.add_argument(
         "--access-service-account",
         default="node-attestation-controller",
         metavar="NAME",

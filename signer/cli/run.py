@@ -14,11 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from attestors.registry import Registry
-from signer.access.admission.policies import Controllers
-from signer.access.admission.webhook import WebhookPlace
-from signer.access.admission.webhook_certificate import service_names
 from signer.audit.lines import AuditLogInUse
 from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, open_audit_log
+from signer.cli.access_webhook import CONCURRENT_WEBHOOK_CALLS, webhook_clients, webhook_server
 from signer.cli.arguments import (
     add_access,
     add_configuration,
@@ -32,7 +30,7 @@ from signer.cli.collector import collect_less_often, freeze_existing_objects
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.cli.open_files import open_as_many_files_as_allowed
 from signer.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
-from signer.controller.access_webhook import access_webhook_server
+from signer.controller.access_webhook_clients import ANY_CLIENT, WebhookClients
 from signer.controller.diagnostics.arguments import add_diagnostics_arguments
 from signer.controller.diagnostics.scrape_access import CONCURRENT_REVIEWS
 from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
 _MAXIMUM_PORT: Final = 65535
-CONCURRENT_WEBHOOK_CALLS: Final = 8
 
 
 def add_run(commands: Commands) -> None:
@@ -101,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
     _warn_if_no_attestor_is_configured(configuration, Registry().providers)
     collect_less_often()
     open_as_many_files_as_allowed()
-    asyncio.run(_run_until_signal(options, configuration))
+    asyncio.run(_run_until_signal(options, configuration, webhook_clients(options)))
     return 0
 
 
@@ -134,7 +131,9 @@ def _warn_if_no_attestor_is_configured(configuration: Configuration, installed: 
     )
 
 
-async def _run_until_signal(options: argparse.Namespace, configuration: Configuration) -> None:
+async def _run_until_signal(
+    options: argparse.Namespace, configuration: Configuration, clients: WebhookClients = ANY_CLIENT
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_loop_fault)
@@ -161,16 +160,12 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
         if options.access_webhook_address:
             flag = "--access-webhook-address"
             host, port = _address(flag, options.access_webhook_address)
-            namespace = options.controller_namespace
-            accounts = (options.access_service_account, options.access_bastion_service_account)
-            users = Controllers(*(f"system:serviceaccount:{namespace}:{account}" for account in accounts))
-            place = WebhookPlace(namespace, service_names(options.access_webhook_service, namespace))
             # A client of its own: reviews must not wait for the controller's connections, or the reverse.
             rights = Client(
                 access.connection, token_source=access.token_source, connection_limit=CONCURRENT_WEBHOOK_CALLS
             )
-            webhook = access_webhook_server(host, port, await stack.enter_async_context(rights), users, place)
-            await _serve(stack, flag, webhook)
+            calls = await stack.enter_async_context(rights)
+            await _serve(stack, flag, webhook_server(options, host, port, calls, clients, controller.metrics))
         if options.audit_log_path:
             controller = replace(controller, audit_log=await stack.enter_async_context(_audit_log(options)))
         await run_replica(

@@ -52,17 +52,13 @@ GRANT_RULES: Final = (
             "target",
             "logins",
             "sshPublicKey",
+            "bastion",
             "duration",
             "permissions",
             "reason",
             "ticket",
             "createdBy",
         )
-    ),
-    ValidationRule(
-        (),
-        "!has(oldSelf.bastion) || (has(self.bastion) && self.bastion == oldSelf.bastion)",
-        "bastion never changes once it is set: make a new object",
     ),
     ValidationRule(
         (),

@@ -12,6 +12,9 @@ from typing import Any, Final
 import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
+from signer.access.admission.webhook import PATHS
+from signer.controller.access_webhook import Answer
+from signer.controller.diagnostics.connections import Closed
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import (
     UNATTESTED,
@@ -124,6 +127,7 @@ class Scrape:
         scrape.metrics.decided(CLUSTER, "tpm", "Deny", "IdentityConflict")
         scrape.metrics.cloud_called(CloudCall("AWS EC2", "DescribeInstances", CloudCallOutcome.OK, 0.1))
         scrape.metrics.cloud_calls.labels("AWS EC2", "DescribeInstances", "throttled")
+        scrape.metrics.webhook_serves(PATHS, Answer, Closed)
         return scrape
 
     def change(self, **changes: Any) -> None:

@@ -16,6 +16,7 @@ import yaml
 from attestors.contract import CloudCall, CloudCallOutcome
 from attestors.wire.names import EVIDENCE_EXPIRED
 from signer.controller.access_grants import REASONS
+from signer.controller.diagnostics.connections import Closed
 from signer.controller.telemetry import metrics_collector
 from signer.controller.telemetry.metrics import DescribedMetric, Metrics
 from signer.model import condition as conditions
@@ -55,7 +56,7 @@ VALUES: Final = {
     "decision": set(vars(decision)),
     "mode": {one.value for one in Mode},
     "outcome": {one.value for one in CloudCallOutcome},
-    "reason": {one.value for one in Reason} | {EVIDENCE_EXPIRED} | REASONS,
+    "reason": {one.value for one in Reason} | {EVIDENCE_EXPIRED} | REASONS | {one.value for one in Closed},
     "status": {"True", "False", "Unknown"},
 }
 """The values that a label in a matcher may have."""
@@ -204,6 +205,7 @@ def lose_the_cluster(scrape: Scrape) -> None:
     scrape.change(reachable=False)
 
 
+WEBHOOK: Final = {"AccessWebhookDisturbed"}
 SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (stop_deciding, {"ControllerDown"}),
     (lambda scrape: scrape.certificates(1.0 * DAY), {"OutageBudgetLow"}),
@@ -240,6 +242,10 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.metrics.access_refused(CLUSTER, "CreatorNotProtected"), {"AccessCreatorsNotProtected"}),
     (lambda scrape: scrape.metrics.access_refused(CLUSTER, "ApprovalsMissing"), set()),
     (lambda scrape: scrape.metrics.access_ended(CLUSTER, "RecordNotAuthentic"), {"AccessRecordChanged"}),
+    (lambda scrape: scrape.metrics.access_webhook_requests.labels("/validate", "too_much").inc(900), WEBHOOK),
+    (lambda scrape: scrape.metrics.access_webhook_connections_closed.labels("evicted").inc(900), WEBHOOK),
+    (lambda scrape: scrape.metrics.access_webhook_connections_closed.labels("tls_handshake").inc(900), set()),
+    (lambda scrape: scrape.metrics.access_webhook_requests.labels("/validate", "refused").inc(900), set()),
     (lambda scrape: scrape.metrics.access_ended(CLUSTER, "HeartbeatMissing"), set()),
     (lambda scrape: scrape.change(oldest_pending_seconds=1000.0), {"RequestsWait"}),
     (let_evidence_run_out, {"EvidenceRunsOut"}),

@@ -76,7 +76,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "access": {
         "enabled": True,
         "namespaces": ["team-a"],
-        "webhook": {"enabled": True, "port": 9555},
+        "webhook": {"enabled": True, "port": 9555, "clientAuthorities": "api-servers", "clientNames": ["api-server"]},
         "bastionServiceAccount": "blue-bastions",
     },
     "diagnostics": {"insecure": True},
@@ -95,6 +95,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "serviceAccount": {"name": "other", "annotations": {"example.com/role": "attestation"}},
     "networkPolicy": {
         "ingressFrom": [{"namespaceSelector": {}}],
+        "webhookFrom": [{"ipBlock": {"cidr": "192.0.2.0/29"}}],
         "extraEgress": [{"to": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]}],
     },
     "strategy": {"type": "Recreate"},
@@ -239,6 +240,14 @@ class TestChart:
             ({"access": {"enabled": True}}, "access.enabled: set ssh.enabled too"),
             ({"access": {"namespaces": ["default"]}}, "access.namespaces: set access.enabled too"),
             ({"access": {"webhook": {"enabled": True}}}, "access.webhook: set access.enabled too"),
+            (
+                {"access": {"webhook": {"clientNames": ["api-server"]}}},
+                "access.webhook.clientNames: set access.webhook.clientAuthorities too",
+            ),
+            (
+                {"access": {"webhook": {"clientAuthorities": "api-servers"}}},
+                "access.webhook.clientAuthorities: set access.webhook.enabled too",
+            ),
             ({"config": {"access": {"namespaces": ["team-a"]}}}, "config.access: set access.enabled too"),
             ({"config": {"access": {"namespaces": ["a"]}, "existingSecret": "mine"}}, "not both"),
             ({"config": {"access": {"minimumApprovals": 9}}}, "/config/access/minimumApprovals"),
@@ -988,6 +997,30 @@ class TestAccess:
         assert "--access-bastion-service-account=node-access-bastions" in arguments
         assert service["spec"]["ports"][0]["targetPort"] == 9444
         assert not [one for one in self.new(self.ON) if "Webhook" in one["kind"] or one["kind"] == "Service"]
+
+    def test_the_webhook_is_open_to_the_api_server_alone_where_it_is_known(self) -> None:
+        health = {"ports": [{"port": 9440, "protocol": "TCP"}, {"port": 8443, "protocol": "TCP"}]}
+        webhook = {"ports": [{"port": 9444, "protocol": "TCP"}]}
+        assert of_kind("NetworkPolicy", self.WEBHOOK)[0]["spec"]["ingress"] == [health, webhook]
+        api_servers = [{"ipBlock": {"cidr": "192.0.2.0/29"}}]
+        prometheus: list[Any] = [{"namespaceSelector": {}}]
+        values = {**self.WEBHOOK, "networkPolicy": {"webhookFrom": api_servers, "ingressFrom": prometheus}}
+        [policy] = of_kind("NetworkPolicy", values)
+        assert policy["spec"]["ingress"] == [{**health, "from": prometheus}, {**webhook, "from": api_servers}]
+        values = {**self.ON, "networkPolicy": {"webhookFrom": api_servers}}
+        assert of_kind("NetworkPolicy", values)[0]["spec"]["ingress"] == [health]
+
+    def test_the_webhook_knows_the_api_server_by_its_certificate(self) -> None:
+        webhook = {"enabled": True, "clientAuthorities": "api-servers", "clientNames": ["one", "two"]}
+        values = {**self.WEBHOOK, "access": {"enabled": True, "webhook": webhook}}
+        [deployment] = of_kind("Deployment", values)
+        pod = deployment["spec"]["template"]["spec"]
+        [mount] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "access-webhook-clients"]
+        [volume] = [one for one in pod["volumes"] if one["name"] == "access-webhook-clients"]
+        assert volume["configMap"] == {"name": "api-servers"}
+        assert f"--access-webhook-client-ca={mount['mountPath']}/ca.crt" in arguments_of(values)
+        assert "--access-webhook-client-names=one,two" in arguments_of(values)
+        assert not [one for one in arguments_of(self.WEBHOOK) if "client" in one]
 
     def test_the_webhooks_secret_is_one_by_name(self) -> None:
         [role] = [one for one in of_kind("Role", self.WEBHOOK) if one["metadata"]["name"].endswith("-access-webhook")]

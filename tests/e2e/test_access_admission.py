@@ -20,6 +20,8 @@ from signer.access.admission.policies import access_policies
 from signer.access.admission.webhook import CONFIGURATION_NAME, WebhookPlace
 from signer.admission.manifests import AdmissionVersion, binding_manifest, policy_manifest
 from signer.controller.access_webhook import access_webhook_server
+from signer.controller.access_webhook_clients import ANY_CLIENT, WebhookClients
+from signer.controller.telemetry.metrics import Metrics
 from signer.kube.client import Client
 from signer.kube.resources import (
     ACCESS_APPROVALS,
@@ -82,8 +84,8 @@ def guarded(real_control_plane: ControlPlane, admin: RawClient, version: tuple[i
         for manifest in manifests:
             admin.delete(manifest.path)
     else:
-        with serving(real_control_plane, admin) as port:
-            _install_webhook(admin, VALIDATING_WEBHOOKS, port)
+        with serving(real_control_plane, admin, Metrics()) as port:
+            install_webhook(admin, VALIDATING_WEBHOOKS, port)
             _wait_until_guarded(real_control_plane)
             yield real_control_plane
             admin.delete(VALIDATING_WEBHOOKS.object(CONFIGURATION_NAME))
@@ -149,7 +151,9 @@ def test_what_a_parser_says_is_said_before_1_25(guarded: ControlPlane, version: 
 
 
 @contextmanager
-def serving(control_plane: ControlPlane, admin: RawClient) -> Iterator[int]:
+def serving(
+    control_plane: ControlPlane, admin: RawClient, metrics: Metrics, clients: WebhookClients = ANY_CLIENT
+) -> Iterator[int]:
     """The controller's webhook, with the rules of the chart; yields its port."""
     try:
         rendered = render_chart({"ssh": {"enabled": True}, "access": {"enabled": True, "webhook": {"enabled": True}}})
@@ -158,7 +162,7 @@ def serving(control_plane: ControlPlane, admin: RawClient) -> Iterator[int]:
     roles = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in ("Role", "ClusterRole")]
     own = ("node-attestation-access-proof", "node-attestation-access-webhook")
     grant(admin, WEBHOOK, [rule for role in roles if role["metadata"]["name"] in own for rule in role["rules"]])
-    _install_webhook(admin, MUTATING_WEBHOOKS, 1)
+    install_webhook(admin, MUTATING_WEBHOOKS, 1)
     ports: list[int] = []
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
@@ -166,7 +170,8 @@ def serving(control_plane: ControlPlane, admin: RawClient) -> Iterator[int]:
     async def serve() -> None:
         async with Client(control_plane.connection(WEBHOOK, ())) as client:
             place = WebhookPlace(NAMESPACE, ("localhost",))
-            async with access_webhook_server("127.0.0.1", 0, client, CONTROLLERS, place) as (_, port):
+            server = access_webhook_server("127.0.0.1", 0, client, CONTROLLERS, place, metrics, clients)
+            async with server as (_, port):
                 ports.append(port)
                 await stop.wait()
 
@@ -181,7 +186,7 @@ def serving(control_plane: ControlPlane, admin: RawClient) -> Iterator[int]:
         loop.close()
 
 
-def _install_webhook(admin: RawClient, resource: Resource, port: int) -> None:
+def install_webhook(admin: RawClient, resource: Resource, port: int) -> None:
     """As the chart does, with an address instead of a Service. The controller writes caBundle."""
     is_mutating = resource is MUTATING_WEBHOOKS
     path = "mutate" if is_mutating else "validate"

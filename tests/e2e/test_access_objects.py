@@ -222,6 +222,7 @@ def test_a_right_object_breaks_no_rule(ruled: RawClient, case: str) -> None:
         (ACCESS_GRANTS, grant_object(), {"createdBy": {"username": "bob"}}, "createdBy never changes"),
         (ACCESS_GRANTS, grant_object(), {"createdBy": None}, "createdBy never changes"),
         (ACCESS_GRANTS, grant_object(), {"reason": "because"}, "reason never changes"),
+        (ACCESS_GRANTS, grant_object(), {"bastion": "None"}, "bastion never changes"),
         (ACCESS_GRANTS, grant_object(), {"ingress": ingress("10.0.0.0/8"), "suspend": True}, ""),
         (ACCESS_APPROVALS, approval_object(), {"decision": "Deny"}, "an approval never changes"),
         (BASTIONS, bastion_object(), {"provider": "aws"}, "provider never changes"),

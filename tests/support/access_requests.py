@@ -253,15 +253,15 @@ GRANT_CASES: Final = (
         for field in ("logins", "duration", "permissions", "reason", "ticket", "createdBy")
     ),
     _changes("reason-added", ALICE, {"spec": {"reason": "because"}}, messages.changed("reason")),
-    _changes("bastion-added", ALICE, {"spec": {"bastion": "None"}}),
+    _changes("bastion-added", ALICE, {"spec": {"bastion": "None"}}, messages.changed("bastion")),
     _changes(
         "bastion-by-creator",
         ALICE,
         {"spec": {"bastion": "aws", **HOME["spec"]}},
-        messages.BASTION_FIELD_CHANGED,
+        messages.changed("bastion"),
         **FULL,
     ),
-    _changes("bastion-removed", ALICE, {"spec": {"bastion": None}}, messages.BASTION_FIELD_CHANGED, **FULL),
+    _changes("bastion-removed", ALICE, {"spec": {"bastion": None}}, messages.changed("bastion"), **FULL),
     Case(
         "grant-status-by-creator",
         ALICE,

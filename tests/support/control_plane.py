@@ -173,9 +173,10 @@ class ControlPlane(ClosedAtTheEnd):
         """Compact etcd to the newest revision, as the API server does every five minutes."""
         self._etcd.compact()
 
-    def restart(self) -> None:
-        """Restart kube-apiserver on the same port; etcd keeps running."""
+    def restart(self, *flags: str) -> None:
+        """Restart kube-apiserver on the same port, with more flags; etcd keeps running."""
         self.stop_apiserver()
+        self._apiserver_flags = (*self._apiserver_flags, *flags)
         self.start_apiserver()
 
     def stop_apiserver(self) -> None:

@@ -6,7 +6,7 @@ the spec.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from signer.model.access.grant import (
     HEARTBEAT_ANNOTATION,
     OPERATION_ANNOTATION,
 )
-from signer.model.access.targets import CONTAINER_LOGIN, DEFAULT_LOGINS, MAXIMUM_LOGINS
+from signer.model.access.targets import CONTAINER_LOGIN, DEFAULT_LOGINS
 from signer.model.fields import items_of, mapping_of, text_of
 
 _FORBIDDEN: Final = RefusalReason.FORBIDDEN
@@ -42,25 +42,32 @@ class Right:
     verb: str
 
 
-def rights_asked(request: AccessRequest) -> tuple[Right, ...]:
-    """The rights on which the judgement depends, all in the request's namespace."""
-    if request.is_on_status or request.kind is Kind.APPROVAL:
-        return ()
-    found: list[Right] = []
-    if request.kind is Kind.GRANT and request.operation is Operation.CREATE:
-        found += (Right(messages.LOGINS, login, messages.USE) for login in _logins(request)[:MAXIMUM_LOGINS])
-    if _takes_suspension_back(request):
-        found.append(Right(ACCESS_GRANTS.plural, request.name, messages.UNSUSPEND))
-    finalizer, plural = _finalizer_of(request.kind)
-    if _drops(request, finalizer):
-        found.append(Right(plural, request.name, messages.FINALIZE))
-    return tuple(found)
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A right without which the request is refused."""
+
+    right: Right
+    message: str
+    """Of the refusal."""
 
 
-def judge(request: AccessRequest, controllers: Controllers, rights: Set[Right]) -> Judgement:
-    """Whether the request may be carried out; ``rights`` are those of :func:`rights_asked` that the user has."""
+@dataclass(frozen=True, slots=True)
+class NeedsRights:
+    """The request passes if its user has each of these rights, all in the request's namespace."""
+
+    needs: tuple[Need, ...]
+
+
+def judge(request: AccessRequest, controllers: Controllers) -> Judgement | NeedsRights:
+    """Whether the request may be carried out, as far as the request itself tells.
+
+    Rights are needed only where nothing else refuses the request, so that as few requests as possible ask about rights.
+    """
     rules = {Kind.GRANT: _of_grant, Kind.APPROVAL: _of_approval, Kind.BASTION: _of_bastion}[request.kind]
-    return next(rules(request, controllers, rights), Allowed())
+    for refusal in rules(request, controllers):
+        return refusal
+    needs = tuple(_needs(request, controllers))
+    return NeedsRights(needs) if needs else Allowed()
 
 
 def creator_patch(request: AccessRequest) -> tuple[JsonObject, ...]:
@@ -81,7 +88,7 @@ def creator_patch(request: AccessRequest) -> tuple[JsonObject, ...]:
     )
 
 
-def _of_grant(request: AccessRequest, controllers: Controllers, rights: Set[Right]) -> Iterator[Refused]:
+def _of_grant(request: AccessRequest, controllers: Controllers) -> Iterator[Refused]:
     is_controller = request.user.username == controllers.grants
     if request.is_on_status:
         if not is_controller:
@@ -99,27 +106,17 @@ def _of_grant(request: AccessRequest, controllers: Controllers, rights: Set[Righ
     before, after = (_annotation(of, HEARTBEAT_ANNOTATION) for of in (_old(request), request.new))
     if not (is_creates or before == after or is_creator):
         yield Refused(messages.FOREIGN_HEARTBEAT, _FORBIDDEN)
-    unsuspend = Right(ACCESS_GRANTS.plural, request.name, messages.UNSUSPEND)
-    if _takes_suspension_back(request) and not is_creator and unsuspend not in rights:
-        yield Refused(messages.FOREIGN_UNSUSPEND, _FORBIDDEN)
-    finalize = Right(ACCESS_GRANTS.plural, request.name, messages.FINALIZE)
-    if _drops(request, FINALIZER) and not is_controller and finalize not in rights:
-        yield Refused(messages.NOT_FINISHED, _FORBIDDEN)
-    if is_creates:
-        for login, message in zip(_logins(request), messages.LOGIN_MESSAGES, strict=False):
-            if Right(messages.LOGINS, login, messages.USE) not in rights:
-                yield Refused(message, _FORBIDDEN)
     yield from _well_formed(request)
 
 
-def _of_approval(request: AccessRequest, _: Controllers, __: Set[Right]) -> Iterator[Refused]:
+def _of_approval(request: AccessRequest, _: Controllers) -> Iterator[Refused]:
     yield from _creator_is_user(request)
     if not isinstance(request.old, NoObject) and _spec(request.new) != _spec(request.old):
         yield Refused(messages.APPROVAL_CHANGED, _INVALID)
     yield from _well_formed(request)
 
 
-def _of_bastion(request: AccessRequest, controllers: Controllers, rights: Set[Right]) -> Iterator[Refused]:
+def _of_bastion(request: AccessRequest, controllers: Controllers) -> Iterator[Refused]:
     if request.is_on_status:
         if request.user.username != controllers.bastions:
             yield Refused(messages.STATUS_OF_BASTIONS, _FORBIDDEN)
@@ -129,10 +126,29 @@ def _of_bastion(request: AccessRequest, controllers: Controllers, rights: Set[Ri
             yield Refused(messages.BASTION_MADE, _FORBIDDEN)
         elif _spec(request.new) != _spec(request.old):
             yield Refused(messages.BASTION_CHANGED, _FORBIDDEN)
-    finalize = Right(BASTIONS.plural, request.name, messages.FINALIZE)
-    is_controller = request.user.username == controllers.bastions
-    if _drops(request, BASTION_FINALIZER) and not is_controller and finalize not in rights:
-        yield Refused(messages.BASTION_NOT_FINISHED, _FORBIDDEN)
+
+
+def _needs(request: AccessRequest, controllers: Controllers) -> Iterator[Need]:
+    """In the order of the policies."""
+    if request.is_on_status or request.kind is Kind.APPROVAL:
+        return
+    if _takes_suspension_back(request) and not _is_creator(request):
+        yield Need(Right(ACCESS_GRANTS.plural, request.name, messages.UNSUSPEND), messages.FOREIGN_UNSUSPEND)
+    if request.kind is Kind.GRANT:
+        finalizer, plural, controller, message = (
+            FINALIZER,
+            ACCESS_GRANTS.plural,
+            controllers.grants,
+            messages.NOT_FINISHED,
+        )
+    else:
+        finalizer, plural = BASTION_FINALIZER, BASTIONS.plural
+        controller, message = controllers.bastions, messages.BASTION_NOT_FINISHED
+    if _drops(request, finalizer) and request.user.username != controller:
+        yield Need(Right(plural, request.name, messages.FINALIZE), message)
+    if request.kind is Kind.GRANT and request.operation is Operation.CREATE:
+        for login, message in zip(_logins(request), messages.LOGIN_MESSAGES, strict=False):
+            yield Need(Right(messages.LOGINS, login, messages.USE), message)
 
 
 def _creator_is_user(request: AccessRequest) -> Iterator[Refused]:
@@ -156,8 +172,6 @@ def _immutable(request: AccessRequest) -> Iterator[Refused]:
     for field in messages.IMMUTABLE:
         if new.get(field) != old.get(field):
             yield Refused(messages.changed(field), _INVALID)
-    if old.get("bastion") is not None and new.get("bastion") != old.get("bastion"):
-        yield Refused(messages.BASTION_FIELD_CHANGED, _INVALID)
 
 
 def _well_formed(request: AccessRequest) -> Iterator[Refused]:
@@ -182,10 +196,6 @@ def _is_creator(request: AccessRequest) -> bool:
 def _takes_suspension_back(request: AccessRequest) -> bool:
     was, is_now = (_spec(of).get("suspend") is True for of in (_old(request), request.new))
     return request.kind is Kind.GRANT and was and not is_now
-
-
-def _finalizer_of(kind: Kind) -> tuple[str, str]:
-    return (FINALIZER, ACCESS_GRANTS.plural) if kind is Kind.GRANT else (BASTION_FINALIZER, BASTIONS.plural)
 
 
 def _drops(request: AccessRequest, finalizer: str) -> bool:

@@ -44,6 +44,7 @@ IMMUTABLE: Final = (
     "target",
     "logins",
     "sshPublicKey",
+    "bastion",
     "duration",
     "permissions",
     "reason",
@@ -51,7 +52,6 @@ IMMUTABLE: Final = (
     "createdBy",
 )
 """Fields of a grant's spec that are never changed, added or removed."""
-BASTION_FIELD_CHANGED: Final = "spec.bastion never changes once it is set: make a new accessgrant"
 
 
 def changed(field: str) -> str:

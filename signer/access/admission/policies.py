@@ -166,11 +166,6 @@ def _grants(controllers: Controllers) -> AdmissionPolicy:
             _forbidden(f"!({_ON_STATUS}) || variables.isController", messages.STATUS_OF_GRANTS),
             *_PROVES_CREATOR,
             *map(_never_changes, messages.IMMUTABLE),
-            _invalid(
-                "oldObject == null || !has(oldObject.spec.bastion) || "
-                "(has(object.spec.bastion) && object.spec.bastion == oldObject.spec.bastion)",
-                messages.BASTION_FIELD_CHANGED,
-            ),
             _forbidden(
                 f"oldObject == null || {_same_list('spec.ingress')} || variables.isCreator", messages.FOREIGN_INGRESS
             ),

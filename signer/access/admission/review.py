@@ -106,7 +106,10 @@ def parse_review(body: bytes) -> Review:
     except ValueError:
         raise InvalidReview("the request is about something else") from None
     uid, new, old = text_of(request, "uid"), request.get("object"), request.get("oldObject")
-    is_complete = bool(uid and text_of(user, "username")) and resource.get("group") == ACCESS_GRANTS.group
+    is_complete = (
+        bool(uid and text_of(user, "username") and text_of(request, "namespace"))
+        and resource.get("group") == ACCESS_GRANTS.group
+    )
     if not is_complete or not isinstance(new, Mapping) or (old is None) is not (operation is Operation.CREATE):
         raise InvalidReview("the request is incomplete")
     return Review(

@@ -13,9 +13,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from signer.access.admission.judge import Right, creator_patch, judge, rights_asked
+from signer.access.admission.judge import NeedsRights, Right, creator_patch, judge
 from signer.access.admission.policies import Controllers
-from signer.access.admission.review import AccessRequest, answer, parse_review, patching_answer
+from signer.access.admission.review import (
+    AccessRequest,
+    Allowed,
+    Judgement,
+    Refused,
+    answer,
+    parse_review,
+    patching_answer,
+)
 from signer.access.admission.webhook_certificate import (
     SECRET_NAME,
     UnusablePair,
@@ -25,6 +33,7 @@ from signer.access.admission.webhook_certificate import (
     pair_manifest,
     parse_pair,
 )
+from signer.admission.policy import RefusalReason
 from signer.kube.calls import Create, Get, Patch, Replace
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
@@ -41,6 +50,7 @@ CONFIGURATION_NAME: Final = "node-access"
 """Of both webhook configurations."""
 MUTATE_PATH: Final = "/mutate"
 VALIDATE_PATH: Final = "/validate"
+PATHS: Final = (MUTATE_PATH, VALIDATE_PATH)
 _ATTEMPTS: Final = 5
 """To make a Secret that several replicas may make at the same time."""
 _LOG = logging.getLogger(__name__)
@@ -76,16 +86,28 @@ class AccessWebhook:
         review = parse_review(body)
         return patching_answer(review.uid, creator_patch(review.request))
 
-    async def validate(self, body: bytes) -> JsonObject:
-        """Judges a request.
+    async def validate(self, body: bytes, before_question: Callable[[], None]) -> JsonObject:
+        """Judges a request. ``before_question`` is called before each question about rights, and may raise.
 
         Raises:
             InvalidReview: the body is no review of ours.
             ApiError: the API server does not say what the user may do.
         """
         review = parse_review(body)
-        granted = {right for right in rights_asked(review.request) if await self._has(review.request, right)}
-        return answer(review.uid, judge(review.request, self._controllers, granted))
+        judgement = judge(review.request, self._controllers)
+        if isinstance(judgement, NeedsRights):
+            judgement = await self._by_rights(review.request, judgement, before_question)
+        return answer(review.uid, judgement)
+
+    async def _by_rights(
+        self, request: AccessRequest, needs: NeedsRights, before_question: Callable[[], None]
+    ) -> Judgement:
+        """The first right that the user lacks ends the questions."""
+        for need in needs.needs:
+            before_question()
+            if not await self._has(request, need.right):
+                return Refused(need.message, RefusalReason.FORBIDDEN)
+        return Allowed()
 
     async def _has(self, request: AccessRequest, right: Right) -> bool:
         user = request.user
@@ -168,6 +190,7 @@ class CertificateKeeper:
 __all__ = [
     "CONFIGURATION_NAME",
     "MUTATE_PATH",
+    "PATHS",
     "VALIDATE_PATH",
     "AccessWebhook",
     "CertificateKeeper",

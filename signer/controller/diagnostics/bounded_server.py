@@ -1,8 +1,8 @@
 """A bounded HTTP server for a few paths: each connection serves one request, within seconds.
 
-aiohttp parses requests; this module bounds the number and duration of connections, which aiohttp does not. At the
+aiohttp parses requests; this module bounds the number, rate and duration of connections, which aiohttp does not. At the
 limit, idle connections close first; if none is idle, new connections wait in the kernel's backlog, which takes neither
-memory nor descriptors of this process.
+memory nor descriptors of this process. A connection whose request has not arrived whole is idle.
 """
 
 from __future__ import annotations
@@ -13,16 +13,29 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from aiohttp import web
 
+from signer.controller.diagnostics.connections import (
+    Bounds,
+    Closed,
+    Connection,
+    Connections,
+    Report,
+    TooManyOfSource,
+    ignore,
+)
+from signer.controller.diagnostics.source_rates import TooMuch
+
 READING: Final = ("GET", "HEAD")
-CONNECTIONS: Final = 32
-CONNECTION_SECONDS: Final = 15.0
-"""From accept to close, including the TLS handshake."""
+_POSTING: Final = ("POST",)
+SMALL_BODY_BYTES: Final = 256 * 1024
+"""Larger bodies are read and answered one at a time, so that they cannot use up the memory."""
+_BOUNDS: Final = Bounds()
 _HANDSHAKE_SECONDS: Final = 5.0
 _BACKLOG: Final = 64
 _PAUSE_SECONDS: Final = 0.2
@@ -31,6 +44,11 @@ _EVERY_ADDRESS: Final = frozenset({"", "::"})
 """Hosts that mean all addresses of both families, as in Go: probes use a Pod's first address, of either family."""
 _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
+
+def _accept_any(_: str) -> None:
+    """Each address may connect as often as it likes."""
+
+
 _LOG = logging.getLogger(__name__)
 # aiohttp would log what clients send, so any client could cause any number of log lines.
 _SILENT: Final = logging.Logger(f"{__name__}.silent", logging.CRITICAL + 1)
@@ -38,30 +56,52 @@ _SILENT: Final = logging.Logger(f"{__name__}.silent", logging.CRITICAL + 1)
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 
+class Refused(Exception):
+    """The client does not get an answer from the handler."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """Answers ``POST`` with a body; a plain :data:`Handler` answers ``GET`` and ``HEAD``."""
+
+    answer: Callable[[bytes, str], Awaitable[web.Response]]
+    """Of the body, and the client's address. It may raise :class:`Refused`."""
+    maximum_bytes: int
+    admit: Callable[[web.BaseRequest], None]
+    """Called before the body is read. It raises :class:`Refused`."""
+
+
+Route: TypeAlias = Handler | Posting
+
+
 @asynccontextmanager
 async def bounded_server(
     host: str,
     port: int,
-    handlers: Mapping[str, Handler],
+    routes: Mapping[str, Route],
     *,
     tls: ssl.SSLContext | None = None,
-    connections: int = CONNECTIONS,
-    connection_seconds: float = CONNECTION_SECONDS,
-    methods: tuple[str, ...] = READING,
+    bounds: Bounds = _BOUNDS,
+    accepts: Callable[[str], None] = _accept_any,
+    report: Report = ignore,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Serve ``methods`` for the paths in ``handlers`` while the context is open.
+    """Serve the paths in ``routes`` while the context is open.
 
-    Yields the address, with the assigned port if ``port`` is 0. An empty ``host`` means all addresses.
+    Yields the address, with the assigned port if ``port`` is 0. An empty ``host`` means all addresses. ``accepts``
+    raises :class:`~signer.controller.diagnostics.source_rates.TooMuch` for the address of a client whose connection is
+    to be closed at once. ``report`` is told of connections that were closed unanswered.
 
     Raises:
         OSError: the server cannot listen on the address.
     """
-    held = _Connections(connections)
-    answering = web.Server(
-        _dispatch(handlers, held, methods), access_log=None, logger=_SILENT, handler_cancellation=True
-    )
+    held = Connections(bounds, report)
+    answering = web.Server(_dispatch(routes, held), access_log=None, logger=_SILENT, handler_cancellation=True)
     with _listener(host, port) as listener:
-        accepting = asyncio.create_task(_accept(listener, answering, tls, held, connection_seconds))
+        accepting = asyncio.create_task(_Accepting(answering, tls, held, bounds, accepts, report).run(listener))
         try:
             address = listener.getsockname()
             yield str(address[0]), int(address[1])
@@ -71,57 +111,21 @@ async def bounded_server(
             await answering.shutdown(timeout=_SHUTDOWN_SECONDS)
 
 
-class _Connections:
-    """The open connections. At the limit, the oldest idle one is closed."""
+def _dispatch(routes: Mapping[str, Route], held: Connections) -> Handler:
+    large = asyncio.Semaphore(1)
 
-    def __init__(self, maximum: int) -> None:
-        self._maximum = maximum
-        self._open: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
-        self._idle: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
-        self._changed = asyncio.Event()
-
-    async def wait_for_slot(self) -> None:
-        """Return once the limit allows another connection."""
-        while len(self._open) >= self._maximum:
-            if self._idle:
-                self._idle.pop(next(iter(self._idle))).cancel()
-            self._changed.clear()
-            await self._changed.wait()
-
-    def opened(self, protocol: asyncio.BaseProtocol, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        """A client has connected and is served by ``task``."""
-        self._open[protocol] = self._idle[protocol] = task
-
-        def closed(_: asyncio.Task[None]) -> None:
-            connection.close()  # the task does it itself unless it was cancelled before it began
-            del self._open[protocol]
-            self._idle.pop(protocol, None)
-            self._changed.set()
-
-        task.add_done_callback(closed)
-
-    @contextlib.contextmanager
-    def answering(self, protocol: asyncio.BaseProtocol) -> Iterator[None]:
-        """Mark the connection as busy while its request is handled."""
-        task = self._idle.pop(protocol, None)
-        try:
-            yield
-        finally:
-            if task is not None and protocol in self._open:
-                self._idle[protocol] = task
-                self._changed.set()
-
-
-def _dispatch(handlers: Mapping[str, Handler], held: _Connections, methods: tuple[str, ...]) -> Handler:
     async def answer(request: web.BaseRequest) -> web.Response:
-        handler = handlers.get(request.path)
-        if handler is None:
+        route = routes.get(request.path)
+        methods = _POSTING if isinstance(route, Posting) else READING
+        if route is None:
             response = web.Response(status=404, text="not found\n")
         elif request.method not in methods:
             response = web.Response(status=405, text="method not allowed\n", headers={"Allow": ", ".join(methods)})
+        elif isinstance(route, Posting):
+            response = await _posted(route, request, held, large)
         else:
             with held.answering(request.protocol):
-                response = await _answered(handler, request)
+                response = await _answered(route, request)
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.force_close()
         return response
@@ -129,9 +133,39 @@ def _dispatch(handlers: Mapping[str, Handler], held: _Connections, methods: tupl
     return answer
 
 
+async def _posted(
+    route: Posting, request: web.BaseRequest, held: Connections, large: asyncio.Semaphore
+) -> web.Response:
+    """Until the body is there, the connection is idle: it ends in time, and closes to make room."""
+    source = source_of(request.get_extra_info("peername"))
+    try:
+        route.admit(request)
+        stated = request.content_length
+        is_small = stated is not None and stated <= SMALL_BODY_BYTES
+        async with contextlib.nullcontext() if is_small else large:
+            body = await _body(request, route.maximum_bytes)
+            with held.answering(request.protocol):
+                return await _answered(lambda _: route.answer(body, source), request)
+    except Refused as refused:
+        return web.Response(status=refused.status, text=f"{refused}\n")
+
+
+async def _body(request: web.BaseRequest, maximum: int) -> bytes:
+    found = bytearray()
+    if (request.content_length or 0) > maximum:
+        raise Refused(413, "the body is too large")
+    async for chunk in request.content.iter_chunked(64 * 1024):
+        found += chunk
+        if len(found) > maximum:
+            raise Refused(413, "the body is too large")
+    return bytes(found)
+
+
 async def _answered(handler: Handler, request: web.BaseRequest) -> web.Response:
     try:
         return await handler(request)
+    except Refused:
+        raise
     except Exception as error:  # noqa: BLE001 - a defect is logged here, and not disclosed to the client
         _LOG.error("a request could not be answered", exc_info=error, extra={"path": request.path})
         return web.Response(status=500, text="internal error\n")
@@ -153,41 +187,76 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _accept(
-    listener: socket.socket, answering: web.Server, tls: ssl.SSLContext | None, held: _Connections, seconds: float
-) -> None:
-    loop = asyncio.get_running_loop()
-    async with asyncio.TaskGroup() as tasks:
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(listener)
-            except OSError:  # the client has disconnected, or no descriptors are left
-                await asyncio.sleep(_PAUSE_SECONDS)
-                continue
-            try:
-                await held.wait_for_slot()
-            except asyncio.CancelledError:
-                connection.close()
-                raise
-            protocol = answering()
-            held.opened(protocol, connection, tasks.create_task(_serve(connection, protocol, tls, seconds)))
+@dataclass(frozen=True, slots=True)
+class _Accepting:
+    """Takes connections, as many and as fast as the bounds allow, and serves each in a task."""
 
+    answering: web.Server
+    tls: ssl.SSLContext | None
+    held: Connections
+    bounds: Bounds
+    accepts: Callable[[str], None]
+    report: Report
 
-async def _serve(
-    connection: socket.socket, protocol: asyncio.Protocol, tls: ssl.SSLContext | None, seconds: float
-) -> None:
-    loop = asyncio.get_running_loop()
-    closed = asyncio.Event()
-    handshake = _HANDSHAKE_SECONDS if tls is not None else None
-    with contextlib.suppress(OSError, TimeoutError), connection:  # errors of the client's connection
-        async with asyncio.timeout(seconds):
+    async def run(self, listener: socket.socket) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                try:
+                    accepted, peer = await loop.sock_accept(listener)
+                except OSError:  # the client has disconnected, or no descriptors are left
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                    continue
+                source = source_of(peer)
+                try:
+                    self.accepts(source)
+                    await self.held.wait_for_slot(source)
+                except asyncio.CancelledError:
+                    accepted.close()
+                    raise
+                except (TooMuch, TooManyOfSource):
+                    accepted.close()
+                    self.report(Closed.TOO_MANY)
+                    continue
+                protocol, opened = self.answering(), loop.time()
+                deadline = asyncio.timeout_at(opened + min(self.bounds.request_seconds, self.bounds.connection_seconds))
+                task = tasks.create_task(self._serve(accepted, protocol, deadline))
+                ends = opened + self.bounds.connection_seconds
+                self.held.opened(protocol, Connection(source, deadline, ends, task), accepted)
+
+    async def _serve(self, accepted: socket.socket, protocol: asyncio.Protocol, deadline: asyncio.Timeout) -> None:
+        closed = asyncio.Event()
+        with contextlib.suppress(OSError), accepted:  # errors of the client's connection
+            try:
+                async with deadline:
+                    transport = await self._connected(accepted, protocol, closed)
+                    try:
+                        await closed.wait()
+                    finally:
+                        transport.abort()
+            except TimeoutError:
+                self.report(Closed.TIMEOUT)
+
+    async def _connected(
+        self, accepted: socket.socket, protocol: asyncio.Protocol, closed: asyncio.Event
+    ) -> asyncio.Transport:
+        loop = asyncio.get_running_loop()
+        handshake = _HANDSHAKE_SECONDS if self.tls is not None else None
+        try:
             transport, _ = await loop.connect_accepted_socket(
-                lambda: _CloseNotifier(protocol, closed), connection, ssl=tls, ssl_handshake_timeout=handshake
+                lambda: _CloseNotifier(protocol, closed), accepted, ssl=self.tls, ssl_handshake_timeout=handshake
             )
-            try:
-                await closed.wait()
-            finally:
-                transport.abort()
+        except ssl.SSLError:
+            self.report(Closed.HANDSHAKE)
+            raise
+        return transport
+
+
+def source_of(peer: object) -> str:
+    """The address of a client's socket, without port and zone; an IPv4 address in its own form."""
+    host = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+    return host.partition("%")[0].removeprefix("::ffff:")
 
 
 class _CloseNotifier(asyncio.Protocol):

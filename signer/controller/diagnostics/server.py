@@ -20,7 +20,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
-from signer.controller.diagnostics.bounded_server import Handler, bounded_server
+from signer.controller.diagnostics.bounded_server import Handler, Route, bounded_server
+from signer.controller.diagnostics.connections import Bounds
 from signer.controller.diagnostics.health import Report
 from signer.controller.diagnostics.scrape_access import PATH, Allowed, NotPermitted, ScrapeAccess
 from signer.controller.diagnostics.serving_certificate import self_signed_context
@@ -28,9 +29,8 @@ from signer.kube.calls import Create
 from signer.kube.errors import ApiError
 
 _LOG = logging.getLogger(__name__)
-_HEALTH_CONNECTIONS: Final = 64
+_HEALTH_BOUNDS: Final = Bounds(connections=64, connections_of_source=64, connection_seconds=5.0)
 """Only the Pod's kubelet probes; other clients that hold connections must not quickly make its probes fail."""
-_HEALTH_SECONDS: Final = 5.0
 
 
 class HasRegistry(Protocol):
@@ -60,9 +60,7 @@ def health_server(host: str, port: int, health: Reports) -> AbstractAsyncContext
 
     ``?verbose`` lists every check, as Kubernetes' own endpoints do.
     """
-    return bounded_server(
-        host, port, _health_handlers(health), connections=_HEALTH_CONNECTIONS, connection_seconds=_HEALTH_SECONDS
-    )
+    return bounded_server(host, port, _health_handlers(health), bounds=_HEALTH_BOUNDS)
 
 
 def diagnostics_server(
@@ -81,7 +79,7 @@ def insecure_diagnostics_server(
     return bounded_server(host, port, {PATH: _serve_metrics(metrics), **_health_handlers(health)})
 
 
-def _health_handlers(health: Reports) -> dict[str, Handler]:
+def _health_handlers(health: Reports) -> dict[str, Route]:
     return {"/healthz": _serve_report(health.alive), "/readyz": _serve_report(health.ready)}
 
 

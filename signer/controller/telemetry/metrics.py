@@ -5,8 +5,10 @@ This module counts events; :mod:`signer.controller.telemetry.metrics_collector` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from itertools import product
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -30,6 +32,7 @@ MAXIMUM_LATENCY_SECONDS: Final = 86400.0
 _HANDLING_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _LATENCY_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 _CLOUD_BUCKETS: Final = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_WEBHOOK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LATENESS_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _CLUSTER: Final = "cluster"
 
@@ -101,6 +104,25 @@ class Metrics:
             "access_expiry_lateness_seconds",
             "Time from the moment at which an AccessGrant expired to the write of its end, in seconds.",
             _LATENESS_BUCKETS,
+        )
+        self.access_webhook_requests = self._counter(
+            "access_webhook_requests",
+            "Requests to the webhook of access, by path and answer: allowed, refused, invalid, foreign_client, "
+            "too_much or rights_unknown.",
+            "path",
+            "answer",
+        )
+        self.access_webhook_seconds = self._histogram(
+            "access_webhook_seconds",
+            "Time in which the webhook of access answers a request that has arrived, in seconds.",
+            _WEBHOOK_BUCKETS,
+            "path",
+        )
+        self.access_webhook_connections_closed = self._counter(
+            "access_webhook_connections_closed",
+            "Connections to the webhook of access that were closed unanswered, by reason: evicted, too_many_of_source, "
+            "timeout or tls_handshake.",
+            "reason",
         )
         self.audit_lines = self._counter(
             "audit_lines", "Lines for the audit log, by result: written or failed.", "result"
@@ -206,6 +228,22 @@ class Metrics:
     def access_expired_late(self, seconds: float) -> None:
         """Count one expiry of an access grant, that long after its time."""
         self.access_expiry_lateness_seconds.observe(seconds)
+
+    def webhook_serves(self, paths: Iterable[str], answers: Iterable[Enum], reasons: Iterable[Enum]) -> None:
+        """Start all series of the webhook of access at zero, so that the first of each is an increase."""
+        for path, answer in product(paths, answers):
+            self.access_webhook_requests.labels(path, answer.value)
+        for reason in reasons:
+            self.access_webhook_connections_closed.labels(reason.value)
+
+    def webhook_answered(self, path: str, answer: str, seconds: float) -> None:
+        """Count one request to the webhook of access."""
+        self.access_webhook_requests.labels(path, answer).inc()
+        self.access_webhook_seconds.labels(path).observe(seconds)
+
+    def webhook_closed(self, reason: str) -> None:
+        """Count one connection to the webhook of access that was closed unanswered."""
+        self.access_webhook_connections_closed.labels(reason).inc()
 
     def attestor_blocking(self, provider: str, seconds: float) -> None:
         """Count the seconds for which an attestor blocked the event loop."""

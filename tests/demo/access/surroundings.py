@@ -15,6 +15,7 @@ from node_access.bastions.suite import OWNER
 from signer.access.admission.policies import Controllers
 from signer.access.admission.webhook import CONFIGURATION_NAME, MUTATE_PATH, VALIDATE_PATH, WebhookPlace
 from signer.controller.access_webhook import access_webhook_server
+from signer.controller.telemetry.metrics import Metrics
 from signer.crds import access_definitions
 from signer.kube.client import Client
 from signer.kube.resources import ACCESS_GRANTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
@@ -85,7 +86,7 @@ async def _event() -> asyncio.Event:
 async def _serve(api: EmbeddedAPI, port: int, stop: asyncio.Event) -> None:
     async with Client(api.connection(CONTROLLERS.grants)) as client:
         place = WebhookPlace(CONTROLLER_NAMESPACE, (_NAME,))
-        async with access_webhook_server(_HOST, port, client, CONTROLLERS, place):
+        async with access_webhook_server(_HOST, port, client, CONTROLLERS, place, Metrics()):
             await stop.wait()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,8 +18,9 @@ from signer.audit.access_line import EndLine, IssuanceLine
 from signer.audit.lines import Content
 from signer.audit.log import AuditLogUnavailable
 from signer.kube.client import Client
-from signer.kube.errors import Conflict
+from signer.kube.errors import Conflict, Forbidden
 from signer.kube.resources import ACCESS_GRANTS
+from signer.model.cluster import ClusterKey
 from tests.integration.access.world import (
     BASTION,
     BOB,
@@ -602,3 +604,102 @@ async def test_nothing_is_asked_about_a_creator_who_is_not_proven(world: World) 
 
 def test_the_resources_are_those_of_the_definitions(world: World) -> None:
     assert world.api.objects(f"{ACCESS_GRANTS.plural}.{ACCESS_GRANTS.group}") == []
+
+
+# A namespace where the operator allows no grants, and has given the controller no rights
+
+
+def writes_no_grants(world: World) -> None:
+    """The controller's rights outside ``access.namespaces``."""
+    rbac = "rbac.authorization.k8s.io"
+    reads = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+    writes = {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["create", "update", "patch"]}
+    subject = {"kind": "User", "apiGroup": rbac, "name": CONTROLLER}
+    role = {"apiGroup": rbac, "kind": "ClusterRole", "name": "writes-no-grants"}
+    for kind, rest in (
+        ("ClusterRole", {"rules": [reads, writes]}),
+        ("ClusterRoleBinding", {"roleRef": role, "subjects": [subject]}),
+    ):
+        world.api.apply({"apiVersion": f"{rbac}/v1", "kind": kind, "metadata": {"name": "writes-no-grants"}, **rest})
+
+
+def refused(world: World) -> list[str]:
+    """The controller's writes to grants that the API server refused."""
+    return [one.path for one in world.api.requests.matching("* */accessgrants/*") if one.status == 403]
+
+
+def left_alone(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if "left alone" in one.getMessage()]
+
+
+async def test_grants_where_nothing_may_be_written_are_left_alone_and_it_is_said_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.permission = replace(world.permission, namespaces=frozenset({"team-b"}))
+    writes_no_grants(world)
+    for name in ("first", "second"):
+        world.grant(name)
+    async with process(world, groups=()) as running:
+        before = len(refused(world))
+        pause = await running.reconciler.look((NAMESPACE, "first"))
+        assert pause is not None
+        assert 48 <= pause <= 60
+        assert len(refused(world)) == before + 1
+        for _ in range(3):
+            assert await running.reconciler.look((NAMESPACE, "second")) == pytest.approx(pause)
+        world.edit({"metadata": {"labels": {"a": "b"}}}, "first")
+        await running.in_step()
+        assert await running.reconciler.look((NAMESPACE, "first")) == pytest.approx(pause)
+        assert len(refused(world)) == before + 1, "the tenant's changes cost nothing"
+        for attempt in range(1, 10):
+            world.pass_by(timedelta(seconds=pause + 1))
+            pause = await running.reconciler.look((NAMESPACE, "second"))
+            assert pause is not None
+            assert 0.8 * min(60 * 2**attempt, 3600) <= pause <= min(60 * 2**attempt, 3600)
+        assert len(refused(world)) == before + 10
+    assert len(left_alone(caplog)) == 1
+
+
+async def test_where_the_operator_allows_grants_a_refused_write_is_tried_again_soon(world: World) -> None:
+    writes_no_grants(world)
+    world.grant()
+    async with process(world, groups=()) as running:
+        for _ in range(2):
+            with pytest.raises(Forbidden):
+                await running.reconciler.look((NAMESPACE, "repair"))
+
+
+async def test_the_end_of_a_grant_is_not_left_alone_where_nothing_may_be_written(world: World) -> None:
+    """It has certificates: they have to be revoked."""
+    async with process(world) as running:
+        await issued(world, running)
+    world.permission = replace(world.permission, namespaces=frozenset({"team-b"}))
+    writes_no_grants(world)
+    async with process(world, groups=()) as running:
+        for _ in range(2):
+            with pytest.raises(Forbidden):
+                await running.reconciler.look((NAMESPACE, "repair"))
+
+
+async def test_where_the_operator_allows_no_grants_the_status_says_so_if_it_may_be_written(world: World) -> None:
+    world.permission = replace(world.permission, namespaces=frozenset({"team-b"}))
+    world.grant()
+    async with process(world) as running:
+        await running.settle()
+    assert world.reason() == "NotAllowed"
+
+
+async def test_the_lock_is_tried_only_where_the_operator_allows_grants(world: World) -> None:
+    """Elsewhere the API server refuses the trial, each minute."""
+    world.permission = replace(world.permission, namespaces=frozenset({"team-b"}))
+    world.add_cluster(ClusterKey("team-b", CLUSTER.name))
+    world.grant(namespace=NAMESPACE)
+    world.grant(namespace="team-b")
+    async with process(world) as running:
+        trying = asyncio.create_task(running.reconciler._try_locks())
+        for _ in range(1000):
+            if "team-b" in world.lock.tried:
+                break
+            await asyncio.sleep(0.01)
+        trying.cancel()
+    assert world.lock.tried == ["team-b"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -132,8 +132,10 @@ class ChosenLock:
     answer: Lock
     now: Lock | None = None
     """What a trial shows that is made now, if something else."""
+    tried: list[str] = field(default_factory=list)
 
     async def fresh(self, namespace: str, since: float = float("-inf")) -> Lock:
+        self.tried.append(namespace)
         return self.answer if self.now is None or since == float("-inf") else self.now
 
     def forget(self, namespace: str) -> None:
@@ -507,9 +509,11 @@ def _nothing(cluster: ClusterKey) -> tuple[Revocation, ...]:
 
 
 @contextlib.asynccontextmanager
-async def process(world: World, deadline: Deadline | None = None) -> AsyncIterator[Process]:
+async def process(
+    world: World, deadline: Deadline | None = None, groups: Sequence[str] = MASTERS
+) -> AsyncIterator[Process]:
     """A process that has listed everything and watches; it ends without any last word."""
-    async with Client(world.api.connection(CONTROLLER, MASTERS)) as client:
+    async with Client(world.api.connection(CONTROLLER, groups)) as client:
         made = Process(world, client, deadline if deadline is not None else Deadline())
         running = asyncio.create_task(made.caches.run(client))
         try:

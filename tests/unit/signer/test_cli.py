@@ -161,6 +161,7 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         assert flag in printed
 
 
+WEBHOOK = ("--ssh", "--access", "--access-webhook-address=127.0.0.1:0")
 BOTH_OR_NEITHER = "give --enable-insecure-attestor and --insecure-attestor-namespaces together, or neither"
 
 
@@ -243,6 +244,22 @@ BOTH_OR_NEITHER = "give --enable-insecure-attestor and --insecure-attestor-names
         ),
         (("explain", "csr-1", "--cluster", "a/b", "--rotate-authorities"), "unrecognized arguments"),
         (("run", "--insecure-diagnostics"), "--insecure-diagnostics needs --diagnostics-address: give both"),
+        (
+            ("run", "--access-webhook-client-names=a"),
+            "--access-webhook-client-names needs --access-webhook-client-ca: give both",
+        ),
+        (
+            ("run", "--access-webhook-client-ca=none"),
+            "--access-webhook-client-ca needs --access-webhook-address: give both",
+        ),
+        (
+            ("run", *WEBHOOK, "--access-webhook-client-ca=/nonexistent"),
+            "--access-webhook-client-ca: cannot read the file: No such file or directory",
+        ),
+        (
+            ("run", *WEBHOOK, "--access-webhook-client-ca=/dev/null"),
+            "--access-webhook-client-ca: the file is no PEM: name the CA of the API server's client certificate",
+        ),
         (("run", "--config", "/nowhere/config"), "--config: /nowhere/config: No such file or directory"),
         (("run", "--kubeconfig", "/nowhere/kubeconfig"), "kubeconfig /nowhere/kubeconfig: no such file"),
     ],

@@ -111,6 +111,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.access.webhook.enabled (not .Values.access.enabled) -}}
 {{- fail "access.webhook: set access.enabled too" -}}
 {{- end -}}
+{{- if and .Values.access.webhook.clientNames (not .Values.access.webhook.clientAuthorities) -}}
+{{- fail "access.webhook.clientNames: set access.webhook.clientAuthorities too" -}}
+{{- end -}}
+{{- if and .Values.access.webhook.clientAuthorities (not .Values.access.webhook.enabled) -}}
+{{- fail "access.webhook.clientAuthorities: set access.webhook.enabled too" -}}
+{{- end -}}
 {{- $bastions := .Values.access.bastions -}}
 {{- if $bastions.enabled -}}
 {{- if not $bastions.hostKeySecret -}}
@@ -155,4 +161,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.auditLog.enabled (ne .Values.auditLog.path "-") (not .Values.auditLog.persistentVolumeClaim) -}}
 {{- fail "auditLog.path: a file needs auditLog.persistentVolumeClaim, because the container's file system is read-only" -}}
 {{- end -}}
+{{- end -}}
+
+{{/* ConfigMap with the authorities of the API server's client certificate; empty if the webhook answers any client. */}}
+{{- define "capi-node-attestation.webhookClientAuthorities" -}}
+{{- if .Values.access.webhook.enabled }}{{ .Values.access.webhook.clientAuthorities }}{{ end -}}
 {{- end -}}

@@ -95,7 +95,7 @@ def test_suspend_always_counts(lock: Lock | None) -> None:
     "change", [{"spec": {**SPEC, "bastion": "None"}}, {"spec": SPEC, "grant": InvalidAccessGrant("spec", "is odd")}]
 )
 def test_suspend_counts_although_the_creator_has_spoilt_the_spec(change: dict[str, Any]) -> None:
-    """Admission lets a missing bastion be named: that must not keep anybody from ending the sessions."""
+    """A former release of the policies let a missing bastion be named: the sessions still have to end."""
     look = second(**change, asks_suspension=True)
     record = record_of(look)
     assert record.is_suspended

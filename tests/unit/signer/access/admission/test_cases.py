@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 
 from signer.access.admission import messages
-from signer.access.admission.judge import Right, judge, rights_asked
+from signer.access.admission.judge import Need, NeedsRights, Right, judge
 from signer.access.admission.policies import access_policies
 from signer.access.admission.review import AccessRequest, Allowed, Judgement, Refused, parse_review
-from signer.admission.policy import AdmissionPolicy, Validation
+from signer.admission.policy import AdmissionPolicy, RefusalReason, Validation
 from tests.support.access_requests import (
     ALICE,
     APPROVAL_CASES,
@@ -35,9 +35,13 @@ def request_of(case: Case) -> AccessRequest:
 
 
 def judged(request: AccessRequest, case: Case) -> Judgement:
-    """The judgement with the rights that the case's user has of those asked for."""
+    """The judgement, with the rights that the case's user has."""
+    judgement = judge(request, CONTROLLERS)
+    if not isinstance(judgement, NeedsRights):
+        return judgement
     granted = {Right(one.resource, one.name, one.verb) for one in case.grants}
-    return judge(request, CONTROLLERS, granted & set(rights_asked(request)))
+    missing = [need.message for need in judgement.needs if need.right not in granted]
+    return Refused(missing[0], RefusalReason.FORBIDDEN) if missing else Allowed()
 
 
 def policy_of(case: Case) -> AdmissionPolicy:
@@ -69,6 +73,40 @@ def test_what_the_policies_say(evaluators: dict[str, Evaluator], case: Case) -> 
 def test_what_the_webhook_says(case: Case) -> None:
     expected = Allowed() if case.says is None else Refused(case.says, case.reason)
     assert judged(request_of(case), case) == expected
+
+
+NEEDS_RIGHTS: Final = {
+    *("create", "create-with-annotation", "create-with-keepalive", "create-for-other-logins"),
+    *("create-for-a-login-without-right", "create-without-any-right", "create-for-eight-logins"),
+    *("create-for-a-container", "create-for-a-container-without-right"),
+    *(f"create-without-right-to-login-{index}" for index in range(8)),
+    *("unsuspend-by-other", "unsuspend-by-verb", "finalizer-removed-by-creator", "finalizer-removed-by-verb"),
+    *("finish-bastion-by-user", "finish-bastion-by-grants", "finish-bastion-by-verb"),
+}
+
+
+@cases
+def test_rights_are_asked_only_where_nothing_else_decides(case: Case) -> None:
+    """An answer about rights tells of them: a request in a foreign name gets none."""
+    assert isinstance(judge(request_of(case), CONTROLLERS), NeedsRights) == (case.name in NEEDS_RIGHTS)
+
+
+def test_an_invalid_grant_gets_no_answer_about_rights() -> None:
+    (case,) = (case for case in CASES if case.name == "create")
+    review = copy.deepcopy(case.review)
+    review["request"]["object"]["spec"]["sshPublicKey"] = "none"
+    judgement = judge(parse_review(json.dumps(review).encode()).request, CONTROLLERS)
+    assert isinstance(judgement, Refused)
+    assert "sshPublicKey" in judgement.message
+
+
+def test_the_creator_and_the_controllers_need_no_rights() -> None:
+    by_name = {case.name: case for case in CASES}
+    for name in ("unsuspend-by-creator", "finalizer-removed-by-controller", "finish-bastion"):
+        assert judge(request_of(by_name[name]), CONTROLLERS) == Allowed()
+    unsuspend = Right("accessgrants", "unsuspend-by-verb", "unsuspend")
+    expected = NeedsRights((Need(unsuspend, messages.FOREIGN_UNSUSPEND),))
+    assert judge(request_of(by_name["unsuspend-by-verb"]), CONTROLLERS) == expected
 
 
 def test_each_message_is_said_by_some_case() -> None:

@@ -81,6 +81,50 @@ def review_of(name: str) -> bytes:
     return json.dumps(case.review).encode()
 
 
+def freely() -> None:
+    """Questions about rights have no bound."""
+
+
+async def test_the_first_missing_right_ends_the_questions() -> None:
+    cluster = ManagementCluster()
+    webhook = AccessWebhook(cluster, CONTROLLERS)
+    said = (await webhook.validate(review_of("create-for-eight-logins"), freely))["response"]
+    assert (said["allowed"], said["status"]["message"]) == (False, messages.LOGIN_MESSAGES[0])
+    assert len(cluster.reviewed) == 1
+    cluster.allowed = True
+    assert (await webhook.validate(review_of("create-for-eight-logins"), freely))["response"]["allowed"]
+    assert [one["resourceAttributes"]["name"] for one in cluster.reviewed[1:]] == [f"user{n}" for n in range(8)]
+
+
+async def test_no_question_is_asked_beyond_the_bound() -> None:
+    class Enough(Exception):
+        pass
+
+    def never() -> None:
+        raise Enough
+
+    cluster = ManagementCluster()
+    with pytest.raises(Enough):
+        await AccessWebhook(cluster, CONTROLLERS).validate(review_of("create"), never)
+    assert cluster.reviewed == []
+
+
+@pytest.mark.parametrize("name", ["create-in-foreign-name", "ingress-by-other", "make-bastion-by-user"])
+async def test_what_is_refused_anyhow_asks_for_no_rights(name: str) -> None:
+    cluster = ManagementCluster()
+    said = await AccessWebhook(cluster, CONTROLLERS).validate(review_of(name), freely)
+    assert not said["response"]["allowed"]
+    assert cluster.reviewed == []
+
+
+async def test_a_review_without_namespace_is_none() -> None:
+    """A question about rights without namespace would be about all of them."""
+    review = json.loads(review_of("create"))
+    review["request"]["namespace"] = ""
+    with pytest.raises(InvalidReview):
+        await AccessWebhook(ManagementCluster(), CONTROLLERS).validate(json.dumps(review).encode(), freely)
+
+
 async def test_rights_are_those_of_the_user_of_the_request() -> None:
     cluster = ManagementCluster()
     webhook = AccessWebhook(cluster, CONTROLLERS)
@@ -88,7 +132,7 @@ async def test_rights_are_those_of_the_user_of_the_request() -> None:
     review["request"]["userInfo"] |= {"uid": "u-1", "extra": {"scopes": ["read"]}}
     review["request"]["object"]["spec"]["createdBy"]["uid"] = "u-1"
     body = json.dumps(review).encode()
-    said = (await webhook.validate(body))["response"]
+    said = (await webhook.validate(body, freely))["response"]
     assert (said["allowed"], said["status"]["message"]) == (False, messages.LOGIN_MESSAGES[0])
     assert cluster.reviewed == [
         {
@@ -106,7 +150,7 @@ async def test_rights_are_those_of_the_user_of_the_request() -> None:
         }
     ]
     cluster.allowed = True
-    assert (await webhook.validate(body))["response"] == {"uid": review["request"]["uid"], "allowed": True}
+    assert (await webhook.validate(body, freely))["response"] == {"uid": review["request"]["uid"], "allowed": True}
     assert len(cluster.reviewed) == 2, "each request is asked anew"
 
 
@@ -118,13 +162,13 @@ async def test_an_api_server_that_does_not_answer_allows_nothing() -> None:
 
     cluster.create = fails  # type: ignore[method-assign]
     with pytest.raises(ServerError):
-        await AccessWebhook(cluster, CONTROLLERS).validate(review_of("create"))
+        await AccessWebhook(cluster, CONTROLLERS).validate(review_of("create"), freely)
 
 
 async def test_what_is_no_review_is_not_answered() -> None:
     webhook = AccessWebhook(ManagementCluster(), CONTROLLERS)
     with pytest.raises(InvalidReview):
-        await webhook.validate(b"{}")
+        await webhook.validate(b"{}", freely)
     with pytest.raises(InvalidReview):
         webhook.mutate(b"{}")
     assert webhook.mutate(review_of("create"))["response"]["patchType"] == "JSONPatch"
