@@ -203,7 +203,11 @@ async def test_a_server_that_does_not_answer(
     authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket_module, "OPEN_SECONDS", 0.1)
-    async with raw_server(authority, lambda line, writer: asyncio.Event().wait(), context=tls) as server:
+
+    async def script(line: str, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    async with raw_server(authority, script, context=tls) as server:
         error = await refusal(server.connection, session)
     assert isinstance(error, Unreachable)
     assert error.cause is Cause.TIMEOUT

@@ -326,10 +326,29 @@ async def test_a_caller_that_reads_slowly_stops_the_server(
         await stream.close()
 
 
+async def test_empty_messages_are_bounded(authority: Authority, tls: ssl.SSLContext, session: WebSocketSession) -> None:
+    """They hold no byte, and each takes memory. A caller that does not read stops the server all the same."""
+    sent = 0
+
+    async def script(websocket: web.WebSocketResponse) -> None:
+        nonlocal sent
+        assert websocket._req is not None
+        while not websocket.closed:
+            assert websocket._req.transport is not None
+            websocket._req.transport.write(b"\x82\x00" * 8192)
+            await websocket.send_bytes(b"")
+            sent += 16384
+
+    async with api_server(authority, tls, session, script) as opened:
+        stream = await exec_stream(opened.api, POD, "app", ["sleep"], tty=False)
+        await settled(lambda: sent)
+        await stream.close()
+
+
 async def settled(value: Callable[[], int]) -> int:
     """The value when it no longer changes; buffers of the kernel take a few megabytes."""
     seen = -1
-    while seen != (seen := value()):  # nothing says that buffers are full
+    while seen != (seen := value()):  # noqa: ASYNC110 - nothing says that buffers are full
         await asyncio.sleep(0.2)
     assert 0 < seen < 64 * 1024 * 1024
     return seen
