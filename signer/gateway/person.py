@@ -59,8 +59,10 @@ class Person:
         """The person who made an access grant, by the user name in the management cluster.
 
         Raises:
-            InvalidPerson: the name has characters that impersonation cannot carry.
+            InvalidPerson: the name is empty, or has characters that impersonation cannot carry.
         """
+        if not creator:
+            raise InvalidPerson("the creator of the grant has no name, so that nobody can be impersonated")
         return cls(USERNAME_PREFIX + creator, (CONTAINERS_GROUP,))
 
     @property

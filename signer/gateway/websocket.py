@@ -41,7 +41,7 @@ from signer.kube.http.messages import Origin, target
 OPEN_SECONDS: Final = 30.0
 """From the connection to the answer; the API server asks the kubelet before it answers."""
 CLOSE_SECONDS: Final = 2.0
-"""For data that is still to be sent, and the server's answer to our close message."""
+"""For data that is still to be sent, and for the server's answer to the close message."""
 MAXIMUM_MESSAGE_BYTES: Final = 1024 * 1024
 """Of one message with its channel. Kubelets send at most 32 KiB of data (Go's ``io.Copy``)."""
 MAXIMUM_QUERY_BYTES: Final = 128 * 1024
@@ -54,15 +54,18 @@ HeaderFields: TypeAlias = Sequence[tuple[str, str]]
 class Upgraded(ClientWebSocketResponse):
     """An open WebSocket. One task at a time may receive; any task may send or end it."""
 
-    async def end(self) -> None:
-        """Send what is buffered and a close message, then drop the connection, within ``CLOSE_SECONDS``."""
+    async def end(self, within_seconds: float = CLOSE_SECONDS) -> None:
+        """Send what is buffered and a close message, and wait for the server's; then drop the connection."""
+        connection = self._response.connection
+        transport = None if connection is None else connection.transport
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_SECONDS):
+                async with asyncio.timeout(within_seconds):
                     await self.close()
         finally:
-            # Also if another task is closing it, and the server does not answer.
             self._response.close()
+            if transport is not None:
+                transport.abort()  # closing it would wait for a server that does not read
 
 
 class WebSocketSession:
@@ -121,9 +124,10 @@ class WebSocketSession:
                     headers=CIMultiDict(fields),
                     ssl=tls,
                     server_hostname=connection.tls_server_name,
-                    timeout=ClientWSTimeout(ws_close=CLOSE_SECONDS),
+                    timeout=ClientWSTimeout(),  # ``end`` has one
                     autoping=False,
-                    max_msg_size=MAXIMUM_MESSAGE_BYTES,
+                    autoclose=False,
+                    max_msg_size=MAXIMUM_MESSAGE_BYTES + 1,  # the first size that is refused
                 )
         except TimeoutError as error:
             raise unreachable(error, origin.authority) from None

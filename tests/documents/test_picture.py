@@ -68,12 +68,12 @@ def test_the_packages_are_those_of_the_code() -> None:
     layers = upper | {"audit", "store", "admission", "kube", "rules", "authority", "model"}
     assert layers <= shown
     packages = {path.name for path in (ROOT / "signer").iterdir() if (path / "__init__.py").is_file()}
-    # The controller is drawn. Its offline commands and the bastion controller are programs of their own.
-    assert packages - layers == {"bastions", "crds", "offline", "testing"}
+    # The controller is drawn. Its offline commands, the bastion controller and the gateway are programs of their own.
+    assert packages - layers == {"bastions", "crds", "gateway", "offline", "testing"}
 
 
 def test_every_package_is_in_the_table_of_packages() -> None:
     table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("## The packages")[1]
-    above = ("testing", "cli", "explain", "controller", "bastions", "access", "decision", "rotation", "ssh")
+    above = ("testing", "cli", "explain", "controller", "bastions", "gateway", "access", "decision", "rotation", "ssh")
     for package in (*above, "audit", "store", "kube", "rules", "model"):
         assert f"`signer/{package}`" in table

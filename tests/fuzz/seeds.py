@@ -79,6 +79,7 @@ def seeds() -> Iterator[Seed]:
     yield from _of_authorities()
     yield from _of_nodes()
     yield from _of_ssh()
+    yield from _of_streams()
 
 
 def _of_requests() -> Iterator[Seed]:
@@ -518,6 +519,29 @@ def _of_ssh() -> Iterator[Seed]:
     }
     named = {"name": "production-ssh-user", "namespace": "default"}
     yield "ssh-authority", "user", _json({"apiVersion": "v1", "kind": "Secret", "metadata": named, "data": data})
+
+
+def _of_streams() -> Iterator[Seed]:
+    yield "gateway-exec-message", "output", b"\x01total 4\n"
+    yield "gateway-exec-message", "error", b"\x02sh: nosuch: not found\n"
+    success = {"metadata": {}, "status": "Success"}
+    exited = {
+        "metadata": {},
+        "status": "Failure",
+        "message": "command terminated with non-zero exit code: exit status 3",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": "3"}]},
+    }
+    failed = {"metadata": {}, "status": "Failure", "message": "no such file", "reason": "InternalError", "code": 500}
+    yield "gateway-exec-message", "status", b"\x03" + _json(success)
+    for name, status in (("success", success), ("exit-code", exited), ("failure", failed)):
+        yield "gateway-status", name, _json(status)
+    port = b"\x90\x1f"
+    refused = b"error forwarding port 8080 to pod web-0: connection refused"
+    messages = (b"\x00" + port, b"\x01" + port, b"\x00hello", b"\x01" + refused)
+    yield "gateway-port-messages", "refused", b"".join(bytes((len(each),)) + each for each in messages)
+    yield "gateway-person", "mail", b"alice@example.org"
+    yield "gateway-person", "service-account", b"system:serviceaccount:ci:deployer"
 
 
 def write(folder: Path) -> list[Path]:

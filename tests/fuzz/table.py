@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import attested, clouds, controller, http, node, ssh, tpm, wire
+from tests.fuzz.targets import attested, clouds, controller, gateway, http, node, ssh, tpm, wire
 
 ALL: Final[tuple[Target, ...]] = (
     *wire.TARGETS,
@@ -16,6 +16,7 @@ ALL: Final[tuple[Target, ...]] = (
     *clouds.TARGETS,
     *controller.TARGETS,
     *http.TARGETS,
+    *gateway.TARGETS,
     *node.TARGETS,
 )
 TARGETS: Final = {target.name: target for target in ALL}

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PRODUCT: Final = "capi-node-attestation"
-RUNTIME_EXTRAS: Final = ("controller", "tpm", "aws", "gcp")
+RUNTIME_EXTRAS: Final = ("controller", "tpm", "aws", "gcp", "gateway")
 """All of them; what is for tests is the distribution ``capi-node-attestation-testing``."""
 CONSTRAINTS: Final = Path(__file__).parents[2] / "constraints.txt"
 

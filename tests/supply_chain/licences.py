@@ -14,6 +14,7 @@ ALLOWED: Final = frozenset(
         "Apache-2.0",
         "BSD-2-Clause",
         "BSD-3-Clause",
+        "EPL-2.0",  # asyncssh; see CHOSEN
         "ISC",
         "MIT",
         "MIT-0",
@@ -33,6 +34,8 @@ _SAID_BY_THEIR_LICENCE_FILES: Final = {
     "tpm2-pytss": "BSD-2-Clause",
 }
 """Their metadata says "BSD", or "Dual License"."""
+CHOSEN: Final = {"EPL-2.0 OR GPL-2.0-or-later": "EPL-2.0"}
+"""Of asyncssh, which is shipped as it is. The other licence would bind what is shipped with it."""
 _OPERATORS: Final = re.compile(r"\s+(?:AND|OR)\s+|[()]")
 
 
@@ -58,5 +61,5 @@ def licence_of(package: Package) -> str:
 
 
 def is_allowed(expression: str) -> bool:
-    """Whether all of an expression's licences may be shipped; of a choice, all too, so that nobody has to choose."""
-    return all(part in ALLOWED for part in _OPERATORS.split(expression) if part)
+    """Whether all of an expression's licences may be shipped; of a choice, all too, unless it is in CHOSEN."""
+    return all(part in ALLOWED for part in _OPERATORS.split(CHOSEN.get(expression, expression)) if part)

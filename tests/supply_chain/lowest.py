@@ -27,7 +27,7 @@ from packaging.version import Version
 
 from tests.supply_chain.dependencies import CONSTRAINTS, PRODUCT, constrained_versions, requirements_here
 
-EXTRAS: Final = ("controller", "aws", "gcp")
+EXTRAS: Final = ("controller", "aws", "gcp", "gateway")
 """What the quick tests need: without its library, the agent plugin of the TPM attestor is left out."""
 EXIT_BOUND: Final = 1
 EXIT_USAGE: Final = 2

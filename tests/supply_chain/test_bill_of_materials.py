@@ -64,6 +64,14 @@ def test_every_package_has_a_licence_and_an_address_by_name(document: dict[str, 
         assert is_allowed(licence.get("expression") or licence["license"]["id"])
 
 
+def test_of_a_choice_all_licences_are_allowed_or_one_is_chosen() -> None:
+    assert is_allowed("Apache-2.0 OR BSD-3-Clause")
+    assert is_allowed("EPL-2.0 OR GPL-2.0-or-later")
+    assert not is_allowed("GPL-2.0-or-later")
+    assert not is_allowed("EPL-2.0 AND GPL-2.0-or-later")
+    assert not is_allowed("MIT OR GPL-2.0-or-later")
+
+
 def test_who_brings_what(document: dict[str, Any]) -> None:
     brings = {each["ref"]: set(each.get("dependsOn", ())) for each in document["dependencies"]}
     assert {"cryptography", "pyyaml", "boto3", "google-auth", "tpm2-pytss", "aiohttp"} <= brings[PRODUCT]

@@ -72,9 +72,18 @@ def test_contracts_hold() -> None:
         ("    node_access.bastions.pod\n    node_access.cli\n", "    attestors.wire\n    node_access.cli\n"),
         ("    node_access.bastions.aws.errors\n", "    node_access.bastions.aws.ec2\n"),
         ("    signal\n    socket\n    subprocess\n    tempfile\n", "    json\n    socket\n"),
-        ("    bastions\n    controller\n    access\n", "    controller\n    bastions\n    access\n"),
+        (
+            "    bastions | gateway\n    controller\n    access\n",
+            "    controller\n    bastions | gateway\n    access\n",
+        ),
         ("    attestors.wire.ssh_host_keys\n    attestors.wire.statement\n", "    attestors.wire.ssh\n"),
         ("    access\n    heartbeat | creating\n", "    heartbeat | creating\n    access\n"),
+        ("    streams\n    person\n    websocket\n", "    person\n    websocket\n    streams\n"),
+        ("forbidden_modules =\n    asyncssh\n", "forbidden_modules =\n    aiohttp\n"),
+        (
+            "    signer.gateway.streams.status\nforbidden_modules =\n    aiohttp\n",
+            "    signer.gateway.streams.status\nforbidden_modules =\n    enum\n",
+        ),
         (
             "    node_access.client.words\nforbidden_modules =\n    os\n",
             "    node_access.client.words\nforbidden_modules =\n    ipaddress\n    os\n",
@@ -105,6 +114,9 @@ def test_contracts_hold() -> None:
         "the controller over bastions",
         "the client needs OpenSSH's formats",
         "the heartbeat over the command",
+        "a person over streams",
+        "who speaks SSH",
+        "what parsers of streams use",
         "what parsers of the client use",
     ],
 )
@@ -126,6 +138,17 @@ def test_no_provider_is_forgotten() -> None:
     )
     assert not sources & forbidden
     assert sources | forbidden == packages(ROOT / "attestors")
+
+
+SSH_SERVER = frozenset[str]()
+"""What of signer.gateway speaks SSH."""
+
+
+def test_whoever_speaks_ssh_is_listed() -> None:
+    sources = set(contract("ssh-library")["source_modules"])
+    signer = {f"signer.{name}" for name in packages(ROOT / "signer") - {"gateway"}}
+    gateway = {f"signer.gateway.{name}" for name in packages(ROOT / "signer/gateway") - SSH_SERVER}
+    assert sources - {""} == signer | gateway | {"attestors", "authenticator", "node_access"}
 
 
 def test_nothing_is_exempted() -> None:

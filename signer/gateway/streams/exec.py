@@ -25,6 +25,7 @@ from signer.gateway.streams.stream import (
     Messages,
     PodName,
 )
+from signer.gateway.websocket import CLOSE_SECONDS
 
 AFTER_STATUS_SECONDS: Final = 5.0
 """Servers close the stream at once after the Status; output that they send after it is still passed on."""
@@ -100,11 +101,11 @@ class ExecStream:
         """Set the terminal's size in characters. Raises StreamEnded."""
         await self._messages.send((resize_message(width, height),))
 
-    async def close(self) -> None:
-        """End the stream, in any state; iteration then ends with Failed, unless the result was there. Kubernetes stops
-        no process: the command loses its input, output and terminal.
+    async def close(self, within_seconds: float = CLOSE_SECONDS) -> None:
+        """End the stream, in any state and ``within_seconds``; iteration then ends with Failed, unless the result was
+        there. Kubernetes stops no process: the command loses its input, output and terminal.
         """
-        await self._messages.close()
+        await self._messages.close(within_seconds)
 
     def __aiter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from signer.gateway.streams.messages import (
     port_messages,
 )
 from signer.gateway.streams.stream import Ended, Messages, PodName, PortForwardFailed
+from signer.gateway.websocket import CLOSE_SECONDS
 
 MAXIMUM_PORT: Final = 65535
 
@@ -84,6 +85,8 @@ class PortStream:
         """
         await self._messages.send(port_messages(data))
 
-    async def close(self) -> None:
-        """End the connection in both directions, in any state. What was written before still reaches the Pod."""
-        await self._messages.close()
+    async def close(self, within_seconds: float = CLOSE_SECONDS) -> None:
+        """End the connection in both directions, in any state. What was written before reaches the Pod if it reads that
+        ``within_seconds``.
+        """
+        await self._messages.close(within_seconds)

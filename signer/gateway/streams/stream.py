@@ -65,6 +65,7 @@ class Messages:
     def __init__(self, websocket: Upgraded) -> None:
         self._websocket = websocket
         self._is_closed = False
+        self._has_ended = False
         self._pinged = asyncio.Event()
         self._ping = b""
         self._pings = asyncio.get_running_loop().create_task(self._keep_open())
@@ -77,9 +78,12 @@ class Messages:
         """
         try:
             for message in messages:
-                if self._is_closed:
-                    raise StreamEnded("the stream is closed")
+                if self._has_ended:
+                    raise StreamEnded("the stream has ended")
                 await self._websocket.send_bytes(message)
+                # While the server reads, or the connection has just broken, the call above never waits: without this, the
+                # event loop would do nothing else, and would not notice either.
+                await asyncio.sleep(0)
         except (ClientError, OSError):
             raise StreamEnded("the server ended the stream") from None
 
@@ -96,6 +100,7 @@ class Messages:
                 self._pinged.set()
         if message.type is WSMsgType.BINARY:
             return bytes(message.data)
+        self._has_ended = True
         if message.type is WSMsgType.TEXT:
             raise ProtocolViolation("the server sent a text message")
         if message.type is WSMsgType.ERROR:
@@ -106,11 +111,11 @@ class Messages:
             return Ended(is_clean=True, message="the server ended the stream")
         return Ended(is_clean=False, message="the connection to the API server broke")
 
-    async def close(self) -> None:
-        """End it, in any state; what was sent before still reaches a server that reads it."""
-        self._is_closed = True
+    async def close(self, within_seconds: float) -> None:
+        """End it, in any state. What was sent before reaches a server that reads it ``within_seconds``."""
+        self._is_closed = self._has_ended = True
         self._pings.cancel()
-        await self._websocket.end()
+        await self._websocket.end(within_seconds)
 
     async def _keep_open(self) -> None:
         """Ping, and answer pings. A task of its own: it waits while the server does not read, and reading must not. Of
