@@ -82,6 +82,8 @@ class FakeCloud(Protocol):
     """Whether somebody else can open the firewall (:meth:`widen`)."""
     families: frozenset[int]
     """4, 6: the IP versions of ingress that this cloud serves."""
+    elsewhere: Sequence[Mapping[str, Any]]
+    """The operator's settings, each with one change after which the provider does not find what it made before."""
 
     @property
     def provider(self) -> BastionProvider:
@@ -335,6 +337,15 @@ class BastionSuite:
         bring_up(cloud, bastion)
         assert cloud.open_to(bastion.reference.uid) == frozenset(bastion.ingress)
 
+    # Targets
+
+    def test_targets_become_others(self, cloud: FakeCloud) -> None:
+        bastion = make_bastion(cloud)
+        bring_up(cloud, bastion)
+        changed = replace(bastion, targets=(Target((ipaddress.ip_address("10.0.1.6"),), 22),))
+        bring_up(cloud, changed)
+        assert cloud.destinations(bastion.reference.uid) == frozenset(changed.destinations)
+
     # Deleting
 
     def test_deleting_leaves_nothing(self, cloud: FakeCloud) -> None:
@@ -423,6 +434,17 @@ class BastionSuite:
         listed = cloud.open().list(Scope(OWNER), Deadline.after(SECONDS))
         assert {one.reference for one in listed} == {bastion.reference for bastion in bastions}
         assert all(time.timedelta() <= one.age < time.timedelta(minutes=5) for one in listed)
+
+    # Places
+
+    def test_settings_under_which_resources_are_not_found_are_another_place(self, cloud: FakeCloud) -> None:
+        provider = cloud.provider
+        own = provider.place(provider.settings(SettingsDocuments(cloud.settings)))
+        assert own == provider.place(provider.settings(SettingsDocuments(dict(cloud.settings))))
+        for changed in cloud.elsewhere:
+            other = provider.place(provider.settings(SettingsDocuments(changed)))
+            assert {name for name, _ in own.settings} == {name for name, _ in other.settings}
+            assert own != other, changed
 
     # The end
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from node_access.bastions.aws.ec2 import Connector
 from node_access.bastions.aws.resources import AWSBastions, AWSNetwork, AWSSettings
-from node_access.bastions.contract import InvalidSettings, SettingsDocuments, Surroundings
+from node_access.bastions.contract import InvalidSettings, Place, SettingsDocuments, Surroundings
 from node_access.bastions.fields import mapping, require_known, text
 
 _KNOWN: Final = frozenset(
@@ -70,6 +70,22 @@ class AWSProvider:
             role=text(operator, "roleARN", _ROLE, ""),
             external_id=text(operator, "externalID", _EXTERNAL_ID, ""),
             endpoint=text(operator, "endpointURL", _ENDPOINT, ""),
+        )
+
+    def place(self, settings: Any) -> Place:
+        """See :class:`~node_access.bastions.contract.BastionProvider`: a Region of an account. A role says the
+        account; where there is none, the profile does.
+        """
+        if not isinstance(settings, AWSSettings):
+            raise TypeError("settings of another provider")
+        account = ":".join(settings.role.split(":")[:5])
+        return Place(
+            (
+                ("region", settings.region),
+                ("roleARN", account),
+                ("profile", "" if account else settings.profile),
+                ("endpointURL", settings.endpoint),
+            )
         )
 
     def open(self, settings: Any, surroundings: Surroundings) -> AWSBastions:

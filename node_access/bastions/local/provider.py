@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.options import parse_network
-from node_access.bastions.contract import InvalidSettings, SettingsDocuments, Surroundings
+from node_access.bastions.contract import InvalidSettings, Place, SettingsDocuments, Surroundings
 from node_access.bastions.fields import mapping, number, require_known, text, texts
 from node_access.bastions.local.resources import LocalBastions, LocalSettings
 
@@ -51,6 +51,12 @@ class LocalProvider:
             egress=egress,
             sshd=text(operator, "sshd", _PATH, "/usr/sbin/sshd"),
         )
+
+    def place(self, settings: Any) -> Place:
+        """See :class:`~node_access.bastions.contract.BastionProvider`: the folder on this machine."""
+        if not isinstance(settings, LocalSettings):
+            raise TypeError("settings of another provider")
+        return Place((("folder", str(settings.folder)),))
 
     def open(self, settings: Any, surroundings: Surroundings) -> LocalBastions:
         """See :class:`~node_access.bastions.contract.BastionProvider`."""

@@ -28,6 +28,7 @@ from node_access.bastions.contract import (
     InvalidSettings,
     Network,
     OwnedResources,
+    Place,
     Ready,
     Scope,
     SettingsDocuments,
@@ -104,6 +105,10 @@ class NoneProvider:
         except (InvalidBastion, SSHRefused, TypeError, ValueError) as error:
             raise InvalidSettings(f"jumpHost: {error}") from error
         return NoneSettings(JumpHost(endpoint, keys, egress))
+
+    def place(self, settings: Any) -> Place:
+        """Nothing is made, so no setting says where."""
+        return Place()
 
     def open(self, settings: Any, surroundings: Surroundings) -> NoBastions:
         """See :class:`~node_access.bastions.contract.BastionProvider`."""

@@ -10,6 +10,7 @@ from attestors.wire.ssh.options import parse_network
 from node_access.bastions.contract import (
     InvalidSettings,
     NoKubernetes,
+    Place,
     ProviderUnavailable,
     SettingsDocuments,
     Surroundings,
@@ -54,6 +55,12 @@ class PodProvider:
             service_annotations=_pairs(operator, "serviceAnnotations"),
             node_selector=_pairs(operator, "nodeSelector"),
         )
+
+    def place(self, settings: Any) -> Place:
+        """See :class:`~node_access.bastions.contract.BastionProvider`: the namespace, in the Bastion's cluster."""
+        if not isinstance(settings, PodSettings):
+            raise TypeError("settings of another provider")
+        return Place((("namespace", settings.namespace),))
 
     def open(self, settings: Any, surroundings: Surroundings) -> PodBastions:
         """See :class:`~node_access.bastions.contract.BastionProvider`."""

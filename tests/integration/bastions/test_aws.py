@@ -25,6 +25,7 @@ from node_access.bastions.contract import (
     Gone,
     InvalidSettings,
     Pending,
+    Place,
     SettingsDocuments,
     Target,
 )
@@ -327,3 +328,13 @@ def test_a_policy_chooses_among_the_operators_networks() -> None:
     }
     documents = SettingsDocuments({**SETTINGS, "networks": networks}, {"network": "b"})
     assert provider.settings(documents).network.subnet == "subnet-0000000b"
+
+
+def test_another_role_or_profile_of_the_same_account_is_the_same_place(cloud: AWSCloud) -> None:
+    def place(**changed: str) -> Place:
+        return provider.place(provider.settings(SettingsDocuments({**cloud.settings, **changed})))
+
+    role = "arn:aws:iam::111122223333:role/bastions"
+    assert place(roleARN=role) == place(roleARN=f"{role}-2", profile="other", externalID="7")
+    assert place(roleARN=role) != place(roleARN=role.replace("1111", "4444"))
+    assert place(roleARN=role) == place(roleARN=role, instanceType="t3.micro", imageID="ami-87654321")

@@ -72,6 +72,15 @@ class AWSCloud(ClosedAtTheEnd):
             "instanceType": "t3.nano",
             "ipv6": True,
         }
+        self.elsewhere: Sequence[Mapping[str, Any]] = [
+            {**self.settings, name: value}
+            for name, value in (
+                ("region", "eu-west-1"),
+                ("roleARN", "arn:aws:iam::111122223333:role/bastions"),
+                ("profile", "other"),
+                ("endpointURL", "https://ec2.example.com"),
+            )
+        ]
 
     def _subnet(self) -> str:
         vpc = self.plain.describe_vpcs(VpcIds=[self.vpc])["Vpcs"][0]

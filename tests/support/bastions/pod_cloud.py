@@ -117,6 +117,7 @@ class PodCloud:
             "serviceAnnotations": {"example.com/scheme": "internet-facing"},
             "egress": ["192.0.2.0/24"],
         }
+        self.elsewhere: Sequence[Mapping[str, Any]] = [{**self.settings, "namespace": "elsewhere"}]
 
     @property
     def provider(self) -> BastionProvider:
