@@ -319,6 +319,12 @@ class Kubernetes(Protocol):
         """Create an object in a collection."""
         ...
 
+    def would_create(self, path: str, body: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
+        """What the API server would store, without storing it (``dryRun=All``): it may drop fields that it does not
+        know.
+        """
+        ...
+
     def patch(self, path: str, patch: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         """Change fields of an object, by a merge patch (RFC 7386)."""
         ...

@@ -80,19 +80,18 @@ class FakeCloud(Protocol):
     """The kinds of resources that somebody else may delete, such as ``instance``."""
     rules_can_be_widened: bool
     """Whether somebody else can open the firewall (:meth:`widen`)."""
+    settings: Mapping[str, Any]
+    """Valid settings of the operator."""
     families: frozenset[int]
     """4, 6: the IP versions of ingress that this cloud serves."""
+    without_ipv6: Mapping[str, Any]
+    """The operator's settings that serve no IPv6 ingress; the same as :attr:`settings` where no setting says so."""
     elsewhere: Sequence[Mapping[str, Any]]
     """The operator's settings, each with one change after which the provider does not find what it made before."""
 
     @property
     def provider(self) -> BastionProvider:
         """The provider."""
-        ...
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Valid settings of the operator."""
         ...
 
     def open(self, owner: str = OWNER) -> BastionResources:
@@ -336,6 +335,21 @@ class BastionSuite:
         bastion = make_bastion(cloud, ingress=ingress)
         bring_up(cloud, bastion)
         assert cloud.open_to(bastion.reference.uid) == frozenset(bastion.ingress)
+
+    def test_an_ingress_that_is_not_served_closes_the_former_one(self, cloud: FakeCloud) -> None:
+        if cloud.without_ipv6 == cloud.settings:
+            pytest.skip("no setting of this provider excludes IPv6")
+        cloud.settings = cloud.without_ipv6
+        bastion = make_bastion(cloud, ingress=["198.51.100.7/32", "203.0.113.0/24"])
+        bring_up(cloud, bastion)
+        changed = replace(bastion, ingress=(network("203.0.113.0/24"), network("2001:db8::7/128")))
+        answers: list[object] = []
+        while not answers or (not isinstance(answers[-1], Broken) and len(answers) < TURNS):
+            answers.append(cloud.open().ensure(changed, Deadline.after(SECONDS)))
+            cloud.settle()
+        assert isinstance(answers[-1], Broken), answers[-1]
+        assert cloud.open_to(bastion.reference.uid) <= frozenset(changed.ingress)
+        take_down(cloud, bastion)
 
     # Targets
 

@@ -24,6 +24,9 @@ CLUSTER_ANNOTATION: Final = "access.cluster.x-k8s.io/cluster"
 PORT: Final = 22
 CONTAINER_PORT: Final = 2222
 USER_ID: Final = 65532
+NO_NODE_PORTS: Final = "allocateLoadBalancerNodePorts"
+"""Of a Service: on by default from Kubernetes 1.22, with a feature gate from 1.20. Other API servers drop it."""
+_SERVICE_PORT: Final = {"name": "ssh", "protocol": "TCP", "port": PORT, "targetPort": CONTAINER_PORT}
 _FILES: Final = "/etc/node-access"
 _PASSWD: Final = f"root:x:0:0:root:/root:/sbin/nologin\n{LOGIN}:x:{USER_ID}:{USER_ID}::/nonexistent:/usr/sbin/nologin\n"
 
@@ -36,6 +39,7 @@ class PodSettings:
     image: str
     sshd: str
     ipv6: bool
+    node_ports: bool
     egress: tuple[Network, ...]
     service_annotations: tuple[tuple[str, str], ...]
     node_selector: tuple[tuple[str, str], ...]
@@ -130,9 +134,14 @@ def network_policy(bastion: Bastion, owner: str) -> dict[str, Any]:
     }
 
 
-def service_fields(bastion: Bastion, owner: str) -> dict[str, Any]:
-    """What counts of the Service's specification; the API server adds other fields."""
+def service_fields(bastion: Bastion, owner: str, settings: PodSettings) -> dict[str, Any]:
+    """What counts of the Service's specification; the API server adds other fields.
+
+    ``loadBalancerSourceRanges`` do not cover node ports, so there are none, unless the load balancer needs them.
+    """
+    refused: dict[str, Any] = {} if settings.node_ports else {NO_NODE_PORTS: False, "ports": [_SERVICE_PORT]}
     return {
+        **refused,
         "type": "LoadBalancer",
         "externalTrafficPolicy": "Local",
         "loadBalancerSourceRanges": [str(network) for network in bastion.ingress],
@@ -144,10 +153,7 @@ def service(bastion: Bastion, owner: str, settings: PodSettings) -> dict[str, An
     """The Service."""
     own = metadata(bastion.reference, owner)
     own["annotations"] |= dict(settings.service_annotations)
-    spec = {
-        **service_fields(bastion, owner),
-        "ports": [{"name": "ssh", "protocol": "TCP", "port": PORT, "targetPort": CONTAINER_PORT}],
-    }
+    spec = {**service_fields(bastion, owner, settings), "ports": [_SERVICE_PORT]}
     if settings.ipv6:
         spec["ipFamilyPolicy"] = "PreferDualStack"
     return {"apiVersion": "v1", "kind": "Service", "metadata": own, "spec": spec}

@@ -34,6 +34,7 @@ from node_access.bastions.contract import (
 from node_access.bastions.pod.objects import (
     BASTION_ANNOTATION,
     CLUSTER_ANNOTATION,
+    NO_NODE_PORTS,
     OWNER_LABEL,
     PORT,
     UID_LABEL,
@@ -73,6 +74,10 @@ PODS: Final = Kind("/api/v1", "pods", "pod")
 SERVICES: Final = Kind("/api/v1", "services", "service")
 IN_ORDER: Final = (NETWORK_POLICIES, SECRETS, PODS, SERVICES)
 """Made in this order, so that no Pod runs without its policy, and deleted in the reverse one."""
+_NODE_PORTS_MESSAGE: Final = (
+    "the API server gives each Service of type LoadBalancer ports on the nodes, which loadBalancerSourceRanges do not "
+    "cover: use Kubernetes 1.22 or newer, or set nodePorts where the network plugin enforces NetworkPolicies"
+)
 
 
 class PodBastions:
@@ -87,26 +92,31 @@ class PodBastions:
         """Make what is missing, and change what differs."""
         if self._surroundings.now() >= bastion.not_after:
             return Broken("the end of the bastion has passed", final=True)
-        if not self._settings.ipv6 and any(network.version == 6 for network in bastion.ingress):
-            return Broken("the ingress has IPv6 networks, and the operator's settings say no ipv6", final=True)
         try:
+            if not self._settings.ipv6 and any(network.version == 6 for network in bastion.ingress):
+                # What is open for a former ingress closes first.
+                left = self.delete(bastion.reference, deadline)
+                reason = "the ingress has IPv6 networks, and the operator's settings say no ipv6"
+                return Broken(reason, final=True) if isinstance(left, Gone) else left
             return self._ensure(bastion, deadline)
         except NotPermitted as error:
             return Broken(str(error))
 
     def _ensure(self, bastion: Bastion, deadline: Deadline) -> Ensured:
         owner, now = self._surroundings.scope.owner, self._surroundings.now()
-        policy_spec = network_policy_spec(bastion, owner)
+        policy_spec, service_spec = network_policy_spec(bastion, owner), service_fields(bastion, owner, self._settings)
         wanted: Sequence[tuple[Kind, dict[str, Any], dict[str, Any]]] = (
             (NETWORK_POLICIES, network_policy(bastion, owner), {"spec": policy_spec}),
             (SECRETS, secret(bastion, owner), {"data": secret_data(bastion)}),
             (PODS, pod(bastion, owner, self._settings, now), {}),
-            (SERVICES, service(bastion, owner, self._settings), {"spec": service_fields(bastion, owner)}),
+            (SERVICES, service(bastion, owner, self._settings), {"spec": service_spec}),
         )
         present: dict[str, dict[str, Any]] = {}
         for kind, manifest, fields in wanted:
             own = self._own(kind, bastion.reference, deadline)
             if not own:
+                if kind is SERVICES and self._drops_the_choice(manifest, deadline):
+                    return Broken(_NODE_PORTS_MESSAGE, final=True)
                 try:
                     self._kubernetes.create(kind.collection(self._settings.namespace), manifest, deadline)
                 except ObjectExists:
@@ -116,12 +126,26 @@ class PodBastions:
             (found, *others) = own
             if others or _is_deleted(found):
                 return Pending(f"another {kind.name} with the Bastion's UID is in the way", _SOON)
+            if kind is SERVICES and not self._settings.node_ports and NO_NODE_PORTS not in found["spec"]:
+                self._delete(kind, found, deadline)
+                return Pending("the service has ports on nodes, and goes", _SOON)
             change = _change(found, fields)
             if change:
                 self._kubernetes.patch(self._path(kind, found), change, deadline)
                 return Pending(f"the {kind.name} has changed", _SOON)
             present[kind.plural] = found
         return self._state(bastion, present[PODS.plural], present[SERVICES.plural], deadline)
+
+    def _drops_the_choice(self, manifest: Mapping[str, Any], deadline: Deadline) -> bool:
+        """Whether the API server would give the Service node ports although it is told not to."""
+        if self._settings.node_ports:
+            return False
+        collection = SERVICES.collection(self._settings.namespace)
+        try:
+            stored = self._kubernetes.would_create(collection, manifest, deadline)
+        except ObjectExists:
+            return False  # the caller finds out whose it is
+        return stored["spec"].get(NO_NODE_PORTS) is not False
 
     def _state(
         self, bastion: Bastion, pod_object: Mapping[str, Any], service_object: Mapping[str, Any], deadline: Deadline

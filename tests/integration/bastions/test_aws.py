@@ -77,6 +77,26 @@ def test_the_instance_as_it_is_asked_for(cloud: AWSCloud) -> None:
     assert str(ready.egress[0]) == f"{instance['PrivateIpAddress']}/32"
 
 
+def test_every_volume_of_the_image_ends_with_the_instance(cloud: AWSCloud) -> None:
+    """Although the image says that they stay, also the one with its system."""
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    (instance,) = cloud.instances(bastion.reference.uid)
+    volumes = {one["DeviceName"]: one["Ebs"]["DeleteOnTermination"] for one in instance["BlockDeviceMappings"]}
+    assert volumes == {"/dev/sdb": True, "/dev/xvda": True}
+    take_down(cloud, bastion)
+    assert cloud.volumes(bastion.reference.uid) == []
+
+
+def test_an_image_that_is_not_there(cloud: AWSCloud) -> None:
+    cloud.settings = {**cloud.settings, "imageID": "ami-87654321"}
+    bastion = make_bastion(cloud)
+    answers = [ensure(cloud, bastion) for _ in range(4)]
+    assert isinstance(answers[-1], Broken)
+    assert "ami-87654321" in answers[-1].reason
+    take_down(cloud, bastion)
+
+
 def test_no_group_but_its_own_is_changed(cloud: AWSCloud) -> None:
     """Test 48: Cluster API's provider revokes rules that it does not know in the nodes' group. This one adds none."""
     bastion = make_bastion(cloud)

@@ -34,7 +34,7 @@ from node_access.bastions.contract import (
     Surroundings,
 )
 from node_access.bastions.suite import OWNER, Fault
-from tests.support.bastions.ec2_errors import EC2Errors
+from tests.support.bastions.ec2_errors import IMAGE, EC2Errors
 from tests.support.closing import ClosedAtTheEnd
 
 REGION: Final = "eu-central-1"
@@ -68,10 +68,11 @@ class AWSCloud(ClosedAtTheEnd):
         self.settings: Mapping[str, Any] = {
             "region": REGION,
             "networks": {"a": {"subnetID": self.subnet, "standingSecurityGroupID": self.standing}},
-            "imageID": "ami-12345678",
+            "imageID": IMAGE,
             "instanceType": "t3.nano",
             "ipv6": True,
         }
+        self.without_ipv6: Mapping[str, Any] = {**self.settings, "ipv6": False}
         self.elsewhere: Sequence[Mapping[str, Any]] = [
             {**self.settings, name: value}
             for name, value in (
@@ -130,10 +131,18 @@ class AWSCloud(ClosedAtTheEnd):
         return [
             *(f"instance {one['InstanceId']}" for one in self.instances(uid)),
             *(f"security group {one['GroupId']}" for one in self.groups(uid)),
+            *(f"volume {one['VolumeId']}" for one in self.volumes(uid)),
         ]
 
+    def volumes(self, uid: str) -> list[dict[str, Any]]:
+        """The volumes of the bastion's instances."""
+        found: list[dict[str, Any]] = self.plain.describe_volumes(Filters=[{"Name": _FILTER_OF_UID, "Values": [uid]}])[
+            "Volumes"
+        ]
+        return found
+
     def complete(self) -> int:
-        return 2
+        return 4
 
     def user_data(self, uid: str) -> dict[str, Any]:
         """What the instance was told, parsed."""
@@ -151,6 +160,8 @@ class AWSCloud(ClosedAtTheEnd):
         return base64.b64decode(content).decode()
 
     def open_to(self, uid: str) -> frozenset[Network]:
+        if not self.instances(uid):
+            return frozenset()
         (instance,) = self.instances(uid)
         groups = [one["GroupId"] for one in instance["SecurityGroups"]]
         found: set[Network] = set()

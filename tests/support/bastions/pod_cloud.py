@@ -73,6 +73,9 @@ class FaultyKubernetes:
     def create(self, path: str, body: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         return self._call(lambda: self._real.create(path, body, deadline))
 
+    def would_create(self, path: str, body: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
+        return self._call(lambda: self._real.would_create(path, body, deadline))
+
     def patch(self, path: str, patch: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         return self._call(lambda: self._real.patch(path, patch, deadline))
 
@@ -117,6 +120,7 @@ class PodCloud:
             "serviceAnnotations": {"example.com/scheme": "internet-facing"},
             "egress": ["192.0.2.0/24"],
         }
+        self.without_ipv6: Mapping[str, Any] = {**self.settings, "ipv6": False}
         self.elsewhere: Sequence[Mapping[str, Any]] = [{**self.settings, "namespace": "elsewhere"}]
 
     @property
@@ -155,8 +159,13 @@ class PodCloud:
         return 4
 
     def open_to(self, uid: str) -> frozenset[Network]:
+        if not self._of(SERVICES, uid):
+            assert not self._of(PODS, uid)
+            return frozenset()
         (service,), (policy,) = self._of(SERVICES, uid), self._of(NETWORK_POLICIES, uid)
         assert service["spec"]["type"] == "LoadBalancer"
+        assert service["spec"]["allocateLoadBalancerNodePorts"] is False
+        assert "nodePort" not in service["spec"]["ports"][0]
         (rule,) = policy["spec"]["ingress"]
         assert [one["port"] for one in rule["ports"]] == [2222]
         ranges = frozenset(map(parse_network, service["spec"]["loadBalancerSourceRanges"]))
@@ -180,7 +189,9 @@ class PodCloud:
     def widen(self, uid: str) -> None:
         (service,) = self._of(SERVICES, uid)
         (policy,) = self._of(NETWORK_POLICIES, uid)
-        wide = {"spec": {"loadBalancerSourceRanges": ["203.0.113.0/24"]}}
+        (port,) = service["spec"]["ports"]
+        ports = {"allocateLoadBalancerNodePorts": True, "ports": [{**port, "nodePort": 30222}]}
+        wide = {"spec": {"loadBalancerSourceRanges": ["203.0.113.0/24"], **ports}}
         self.plain.patch(self._path(SERVICES, service), wide, _deadline())
         everything: dict[str, Any] = {"spec": {"ingress": [{}], "egress": [{}]}}
         self.plain.patch(self._path(NETWORK_POLICIES, policy), everything, _deadline())
