@@ -22,6 +22,7 @@ from node_access.bastions.contract import (
 )
 from signer.bastions.configuration import BastionConfiguration
 from signer.bastions.host_keys import HostKeySecret
+from signer.bastions.metrics import BastionMetrics
 from signer.bastions.objects import (
     Report,
     deleted,
@@ -41,12 +42,13 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import BASTIONS
 from signer.model import access
-from signer.model.access.bastion import FINALIZER, BastionReason
+from signer.model.access.bastion import BROKEN, FINALIZER, BastionReason
 from signer.model.fields import items_of, mapping_of, required_time, text_of
 
 _LOG = logging.getLogger(__name__)
 RESYNC: Final = timedelta(minutes=5)
 """A ready bastion is ensured again: somebody may have changed its firewall."""
+_FOR_THE_OPERATOR: Final = BROKEN - {BastionReason.FAILED}
 _AT_ONCE: Final = timedelta(milliseconds=1)
 _UNKNOWN: Final = "unknown"
 
@@ -102,6 +104,7 @@ class BastionReconciler:
         providers: Providers,
         secret: HostKeySecret,
         events: EventSink,
+        metrics: BastionMetrics,
         now: Callable[[], datetime],
     ) -> None:
         self._client = client
@@ -110,6 +113,7 @@ class BastionReconciler:
         self._placing = Placing(client, configuration, providers)
         self._secret = secret
         self._events = events
+        self._metrics = metrics
         self._now = now
 
     async def reconcile(self, key: BastionKey) -> Next:
@@ -267,6 +271,8 @@ class BastionReconciler:
             return
         await self._client.patch(BASTIONS.object(key.name, key.namespace, "status"), patch)
         if report.state in ("Error", "Failed"):
+            if report.reason in _FOR_THE_OPERATOR:
+                self._metrics.refusals.labels(report.reason.value).inc()
             self._events.record(manifest, report.reason.value, report.message)
             _LOG.warning(
                 "a bastion is not as it should be",

@@ -49,6 +49,7 @@ PATH = BASTIONS.object("repair", NAMESPACE)
 SECRET = HostKeySecret(b"s" * 32)
 ALLOWED = OperatorProvider(frozenset({NAMESPACE}), {"sizes": ["small", "large"], "token": "hunter2-of-the-cloud"})
 TARGETS = OperatorTargets()
+REFUSED = "node_access_bastion_refusals_total"
 
 
 @pytest.fixture
@@ -502,11 +503,14 @@ async def test_what_was_made_elsewhere_is_not_taken_for_gone(api: EmbeddedAPI) -
         await controller.create()
         found = await controller.wait(is_ready)
         assert [one["setting"] for one in found["status"]["place"]] == ["owner", "region"]
+        assert controller.metrics.registry.get_sample_value(REFUSED, {"reason": "PlaceChanged"}) is None
         assert "north" not in str(found)
     MEMORY.region = "south"
     async with running(api) as controller:
         found = await controller.wait(has_reason("PlaceChanged"))
         assert "another value of region" in found["status"]["conditions"][0]["message"]
+        counted = controller.metrics.registry.get_sample_value(REFUSED, {"reason": "PlaceChanged"})
+        assert counted == 1
         await controller.client.delete(PATH)
         found = await controller.wait(lambda found: found["status"]["lastOperation"]["type"] == "Delete")
         assert has_reason("PlaceChanged")(found)

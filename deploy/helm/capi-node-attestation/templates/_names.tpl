@@ -156,3 +156,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail "auditLog.path: a file needs auditLog.persistentVolumeClaim, because the container's file system is read-only" -}}
 {{- end -}}
 {{- end -}}
+
+{{/* What both controllers may connect to, for a NetworkPolicy. */}}
+{{- define "capi-node-attestation.egress" -}}
+- ports:
+    - port: 53
+      protocol: UDP
+    - port: 53
+      protocol: TCP
+- ports:
+    {{- range .Values.networkPolicy.egressPorts }}
+    - port: {{ . }}
+      protocol: TCP
+    {{- end }}
+{{- with .Values.networkPolicy.extraEgress }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
