@@ -13,7 +13,7 @@ OPERATION_BUCKETS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 150.0)
 
 
 class BastionMetrics:
-    """Of one process. The ``outcome`` of a call: ``ready``, ``gone``, ``listed``, ``pending``, ``broken``, ``failed``."""
+    """Of one process. The outcome of a call is ready, gone, listed, pending, broken or failed."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
