@@ -15,12 +15,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from node_access.bastions.contract import LOGIN, Bastion, BastionReference, Network
+from node_access.bastions.owned import BASTION_MARK, CLUSTER_MARK, OWNER_MARK, UID_MARK
 from node_access.bastions.sshd import authorized_keys, sshd_configuration
 
-UID_LABEL: Final = "access.cluster.x-k8s.io/bastion-uid"
-OWNER_LABEL: Final = "access.cluster.x-k8s.io/owner"
-BASTION_ANNOTATION: Final = "access.cluster.x-k8s.io/bastion"
-CLUSTER_ANNOTATION: Final = "access.cluster.x-k8s.io/cluster"
 PORT: Final = 22
 CONTAINER_PORT: Final = 2222
 USER_ID: Final = 65532
@@ -52,7 +49,7 @@ def name_of(uid: str) -> str:
 
 def labels(uid: str, owner: str) -> dict[str, str]:
     """By which the objects are found."""
-    return {UID_LABEL: uid, OWNER_LABEL: owner}
+    return {UID_MARK: uid, OWNER_MARK: owner}
 
 
 def selector(uid: str, owner: str) -> str:
@@ -66,8 +63,8 @@ def metadata(reference: BastionReference, owner: str) -> dict[str, Any]:
         "name": name_of(reference.uid),
         "labels": labels(reference.uid, owner),
         "annotations": {
-            BASTION_ANNOTATION: f"{reference.namespace}/{reference.name}",
-            CLUSTER_ANNOTATION: reference.cluster,
+            BASTION_MARK: f"{reference.namespace}/{reference.name}",
+            CLUSTER_MARK: reference.cluster,
         },
     }
 

@@ -6,7 +6,7 @@ import contextlib
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from node_access.bastions.contract import (
@@ -19,7 +19,6 @@ from node_access.bastions.contract import (
     Endpoint,
     Ensured,
     Gone,
-    InvalidBastion,
     Kubernetes,
     NotPermitted,
     ObjectExists,
@@ -31,13 +30,10 @@ from node_access.bastions.contract import (
     Surroundings,
     host_keys,
 )
+from node_access.bastions.owned import BASTION_MARK, CLUSTER_MARK, LONG_AGO, OWNER_MARK, UID_MARK, Found, owned
 from node_access.bastions.pod.objects import (
-    BASTION_ANNOTATION,
-    CLUSTER_ANNOTATION,
     NO_NODE_PORTS,
-    OWNER_LABEL,
     PORT,
-    UID_LABEL,
     PodSettings,
     differs,
     network_policy,
@@ -52,7 +48,6 @@ from node_access.bastions.pod.objects import (
 
 _SOON: Final = timedelta(seconds=2)
 _LATER: Final = timedelta(minutes=1)
-_UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +174,15 @@ class PodBastions:
 
     def list(self, scope: Scope, deadline: Deadline) -> tuple[OwnedResources, ...]:
         """By the owner's label."""
-        found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+        found: dict[str, list[Found]] = {}
         for kind in IN_ORDER:
             path = kind.collection(self._settings.namespace)
-            for one in self._kubernetes.list(path, f"{OWNER_LABEL}={scope.owner}", deadline):
+            for one in self._kubernetes.list(path, f"{OWNER_MARK}={scope.owner}", deadline):
                 own = one["metadata"]
-                uid = str((own.get("labels") or {}).get(UID_LABEL, ""))
-                found.setdefault(uid, []).append((f"{kind.name} {own['name']}", own))
+                uid = str((own.get("labels") or {}).get(UID_MARK, ""))
+                found.setdefault(uid, []).append(_found(kind, own))
         now = self._surroundings.now()
-        return tuple(one for uid, resources in sorted(found.items()) for one in _owned(uid, resources, now))
+        return tuple(one for uid, resources in sorted(found.items()) for one in owned(uid, resources, now))
 
     def _own(self, kind: Kind, reference: BastionReference, deadline: Deadline) -> tuple[dict[str, Any], ...]:
         labels = selector(reference.uid, self._surroundings.scope.owner)
@@ -241,23 +236,14 @@ def _endpoints(addresses: Sequence[Mapping[str, Any]], bastion: Bastion) -> Iter
                 yield Endpoint(PORT, address)
 
 
-def _owned(uid: str, resources: Sequence[tuple[str, Mapping[str, Any]]], now: datetime) -> Iterator[OwnedResources]:
-    """One, unless the UID is none of ours: then it is somebody else's."""
-    annotations = resources[0][1].get("annotations") or {}
-    namespace, _, name = str(annotations.get(BASTION_ANNOTATION, "")).partition("/")
-    cluster = str(annotations.get(CLUSTER_ANNOTATION, ""))
-    for names in ((namespace, name, cluster), (_UNKNOWN, _UNKNOWN, _UNKNOWN)):
-        try:
-            reference = BastionReference(uid, *names)
-        except InvalidBastion:
-            continue  # somebody changed the annotations, or it is no UID
-        youngest = max(_time(own.get("creationTimestamp")) for _, own in resources)
-        yield OwnedResources(reference, max(timedelta(), now - youngest), tuple(text for text, _ in resources))
-        return
+def _found(kind: Kind, metadata: Mapping[str, Any]) -> Found:
+    annotations = metadata.get("annotations") or {}
+    bastion, cluster = (str(annotations.get(mark, "")) for mark in (BASTION_MARK, CLUSTER_MARK))
+    return Found(f"{kind.name} {metadata['name']}", bastion, cluster, _time(metadata.get("creationTimestamp")))
 
 
 def _time(text: Any) -> datetime:
     try:
         return datetime.fromisoformat(str(text).replace("Z", "+00:00"))
     except ValueError:
-        return datetime.fromtimestamp(0, UTC)
+        return LONG_AGO

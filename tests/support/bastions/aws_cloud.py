@@ -17,13 +17,7 @@ from moto import mock_aws
 from attestors.wire.ssh.options import parse_network
 from node_access.bastions.aws.ec2 import EC2
 from node_access.bastions.aws.provider import provider
-from node_access.bastions.aws.resources import (
-    BASTION_TAG,
-    CLUSTER_TAG,
-    OWNER_TAG,
-    UID_TAG,
-    AWSBastions,
-)
+from node_access.bastions.aws.resources import AWSBastions
 from node_access.bastions.contract import (
     Bastion,
     BastionProvider,
@@ -33,12 +27,13 @@ from node_access.bastions.contract import (
     SettingsDocuments,
     Surroundings,
 )
+from node_access.bastions.owned import BASTION_MARK, CLUSTER_MARK, OWNER_MARK, UID_MARK
 from node_access.bastions.suite import OWNER, Fault
 from tests.support.bastions.ec2_errors import IMAGE, EC2Errors
 from tests.support.closing import ClosedAtTheEnd
 
 REGION: Final = "eu-central-1"
-_FILTER_OF_UID: Final = f"tag:{UID_TAG}"
+_FILTER_OF_UID: Final = f"tag:{UID_MARK}"
 
 
 class AWSCloud(ClosedAtTheEnd):
@@ -201,8 +196,8 @@ class AWSCloud(ClosedAtTheEnd):
     def add_foreign(self, bastion: Bastion) -> Callable[[], bool]:
         names, name = bastion.reference, f"node-access-{bastion.reference.uid}"
         others = [
-            {"Name": name, BASTION_TAG: f"{names.namespace}/{names.name}", CLUSTER_TAG: names.cluster},
-            {"Name": name, UID_TAG: names.uid, OWNER_TAG: "another-owner"},
+            {"Name": name, BASTION_MARK: f"{names.namespace}/{names.name}", CLUSTER_MARK: names.cluster},
+            {"Name": name, UID_MARK: names.uid, OWNER_MARK: "another-owner"},
         ]
         group_ids, instance_ids = [], []
         for number, tags in enumerate(others):

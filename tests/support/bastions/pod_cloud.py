@@ -22,7 +22,8 @@ from node_access.bastions.contract import (
     SettingsDocuments,
     Surroundings,
 )
-from node_access.bastions.pod.objects import BASTION_ANNOTATION, CLUSTER_ANNOTATION, OWNER_LABEL, UID_LABEL, name_of
+from node_access.bastions.owned import BASTION_MARK, CLUSTER_MARK, OWNER_MARK, UID_MARK
+from node_access.bastions.pod.objects import name_of
 from node_access.bastions.pod.provider import provider
 from node_access.bastions.pod.resources import IN_ORDER, NETWORK_POLICIES, PODS, SECRETS, SERVICES, PodBastions
 from node_access.bastions.suite import OWNER, Fault, Killed
@@ -175,7 +176,7 @@ class PodCloud:
     def destinations(self, uid: str) -> frozenset[tuple[IPAddress, int]]:
         (policy,), (secret,) = self._of(NETWORK_POLICIES, uid), self._of(SECRETS, uid)
         assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
-        assert policy["spec"]["podSelector"]["matchLabels"][UID_LABEL] == uid
+        assert policy["spec"]["podSelector"]["matchLabels"][UID_MARK] == uid
         found = {
             (parse_network(one["ipBlock"]["cidr"]), port["port"])
             for rule in policy["spec"]["egress"]
@@ -203,8 +204,8 @@ class PodCloud:
 
     def add_foreign(self, bastion: Bastion) -> Callable[[], bool]:
         names = bastion.reference
-        annotations = {BASTION_ANNOTATION: f"{names.namespace}/{names.name}", CLUSTER_ANNOTATION: names.cluster}
-        tagged: list[dict[str, str]] = [{}, {UID_LABEL: names.uid}, {UID_LABEL: names.uid, OWNER_LABEL: "another"}]
+        annotations = {BASTION_MARK: f"{names.namespace}/{names.name}", CLUSTER_MARK: names.cluster}
+        tagged: list[dict[str, str]] = [{}, {UID_MARK: names.uid}, {UID_MARK: names.uid, OWNER_MARK: "another"}]
         paths = []
         for number, labels in enumerate(tagged):
             name = f"{name_of(names.uid)}-{number}"
@@ -230,7 +231,7 @@ class PodCloud:
                         self.plain.delete(self._path(kind, one), one["metadata"]["uid"], _deadline())
 
     def _of(self, kind: Any, uid: str) -> tuple[dict[str, Any], ...]:
-        return tuple(self._list(kind, f"{UID_LABEL}={uid},{OWNER_LABEL}={OWNER}"))
+        return tuple(self._list(kind, f"{UID_MARK}={uid},{OWNER_MARK}={OWNER}"))
 
     def _list(self, kind: Any, selector: str) -> Sequence[dict[str, Any]]:
         return self.plain.list(kind.collection(NAMESPACE), selector, _deadline())
