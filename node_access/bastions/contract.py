@@ -52,8 +52,16 @@ _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 _OWNER: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _PRINCIPAL: Final = re.compile(rf"{LOGIN}@[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}", re.ASCII)
 _PORTS: Final = range(1, 65536)
-_SERVICES_OF_CLOUDS: Final = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "168.63.129.16", "100.100.100.200")))
-"""Metadata services of AWS (IPv6), Azure and Alibaba Cloud, at addresses that are not link-local."""
+_SERVICES_OF_CLOUDS: Final = frozenset(
+    map(ipaddress.ip_address, ("fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200", "192.0.0.192"))
+)
+"""Metadata services of AWS and Google Cloud (IPv6), Azure, Alibaba Cloud and Oracle Cloud, at addresses that are not
+link-local.
+"""
+_TRANSLATED: Final = tuple(
+    map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16"))
+)
+"""IPv6 addresses behind which a translator or a tunnel has an IPv4 address (RFC 4291, 6052, 8215, 4380, 3056)."""
 _HOST_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 
 
@@ -111,8 +119,8 @@ class Target:
         # A bastion that reaches itself, or the metadata service of its cloud, could be asked for the key of its cloud.
         _require(
             not any(map(_is_no_node, self.addresses)),
-            "targets: addresses of nodes: no loopback, link-local, unspecified or multicast address, and no metadata "
-            "service of a cloud",
+            "targets: addresses of nodes: no loopback, link-local, unspecified or multicast address, none "
+            "that stands for an IPv4 address, and no metadata service of a cloud",
         )
         _require(self.port in _PORTS, "targets: a port from 1 to 65535")
 
@@ -135,7 +143,7 @@ class BastionReference:
 
 @dataclass(frozen=True, slots=True)
 class Bastion:
-    """A bastion as it is to be. Between two calls only ingress, user authorities and ``not_after`` may differ.
+    """A bastion as it is to be. Between two calls only ingress, user authorities, ``not_after`` and targets may differ.
 
     Raises:
         InvalidBastion: a value is out of range.
@@ -256,6 +264,18 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a provider's resources are under some settings, such as an account and a Region.
+
+    Under another place the provider does not find them, and its :class:`Gone` means nothing. So the bastion controller
+    records a digest of each value before the first :meth:`BastionResources.ensure`, and compares it before each call.
+    """
+
+    settings: tuple[tuple[str, str], ...] = ()
+    """The settings that decide it, by the operator's name for them, each with what counts of its value. No secrets."""
+
+
+@dataclass(frozen=True, slots=True)
 class OwnedResources:
     """Resources of one bastion that exist."""
 
@@ -297,6 +317,12 @@ class Kubernetes(Protocol):
 
     def create(self, path: str, body: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         """Create an object in a collection."""
+        ...
+
+    def would_create(self, path: str, body: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
+        """What the API server would store, without storing it (``dryRun=All``): it may drop fields that it does not
+        know.
+        """
         ...
 
     def patch(self, path: str, patch: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
@@ -384,6 +410,12 @@ class BastionProvider(Protocol):
         """
         ...
 
+    def place(self, settings: Any) -> Place:
+        """Where resources are under these settings, which :meth:`settings` returned. The same for every policy, because
+        deletion knows the operator's settings alone. Calls nothing.
+        """
+        ...
+
     def open(self, settings: Any, surroundings: Surroundings) -> BastionResources:
         """The bastions under these settings, which :meth:`settings` returned. Calls nothing yet.
 
@@ -402,8 +434,9 @@ def host_keys(bastion: Bastion) -> tuple[Ed25519Key, ...]:
 
 
 def one_line(text: str) -> str:
-    """``text`` as a reason: one line, printable, bounded."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in text[: MAXIMUM_MESSAGE_CHARACTERS * 2])
+    """``text`` as a reason: one line, printable ASCII, bounded. Other letters become question marks."""
+    start = text[: MAXIMUM_MESSAGE_CHARACTERS * 2]
+    shown = "".join(" " if not one.isprintable() else one if one.isascii() else "?" for one in start)
     return " ".join(shown.split())[:MAXIMUM_MESSAGE_CHARACTERS]
 
 
@@ -413,6 +446,8 @@ def _is_mapped(address: IPAddress) -> bool:
 
 def _is_no_node(address: IPAddress) -> bool:
     if address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast:
+        return True
+    if isinstance(address, ipaddress.IPv6Address) and any(address in one for one in _TRANSLATED):
         return True
     return address in _SERVICES_OF_CLOUDS
 

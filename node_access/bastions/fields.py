@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from node_access.bastions.contract import InvalidSettings
+from attestors.wire.ssh.errors import SSHRefused
+from attestors.wire.ssh.options import parse_network
+from node_access.bastions.contract import InvalidSettings, Network
+
+_NETWORK: Final = re.compile(r"[0-9A-Fa-f:./]{3,49}", re.ASCII)
 
 
 def require_known(document: Mapping[str, Any], known: frozenset[str], what: str) -> None:
@@ -40,6 +44,22 @@ def texts(
     if not all(isinstance(one, str) and form.fullmatch(one) for one in values) or len(set(values)) != len(values):
         raise InvalidSettings(f"{name} must be a list of different texts of the form {form.pattern}")
     return tuple(values)
+
+
+def networks(document: Mapping[str, Any], name: str) -> tuple[Network, ...]:
+    """A list of different networks in canonical form. Raises InvalidSettings."""
+    try:
+        return tuple(map(parse_network, texts(document, name, _NETWORK)))
+    except SSHRefused as error:
+        raise InvalidSettings(f"{name}: {error.message}") from error
+
+
+def switch(document: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    """``true`` or ``false``. Raises InvalidSettings."""
+    value = document.get(name, default)
+    if not isinstance(value, bool):
+        raise InvalidSettings(f"{name} must be true or false")
+    return value
 
 
 def number(document: Mapping[str, Any], name: str, default: int, least: int, most: int) -> int:

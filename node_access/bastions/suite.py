@@ -80,17 +80,18 @@ class FakeCloud(Protocol):
     """The kinds of resources that somebody else may delete, such as ``instance``."""
     rules_can_be_widened: bool
     """Whether somebody else can open the firewall (:meth:`widen`)."""
+    settings: Mapping[str, Any]
+    """Valid settings of the operator."""
     families: frozenset[int]
     """4, 6: the IP versions of ingress that this cloud serves."""
+    without_ipv6: Mapping[str, Any]
+    """The operator's settings that serve no IPv6 ingress; the same as :attr:`settings` where no setting says so."""
+    elsewhere: Sequence[Mapping[str, Any]]
+    """The operator's settings, each with one change after which the provider does not find what it made before."""
 
     @property
     def provider(self) -> BastionProvider:
         """The provider."""
-        ...
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Valid settings of the operator."""
         ...
 
     def open(self, owner: str = OWNER) -> BastionResources:
@@ -335,6 +336,30 @@ class BastionSuite:
         bring_up(cloud, bastion)
         assert cloud.open_to(bastion.reference.uid) == frozenset(bastion.ingress)
 
+    def test_an_ingress_that_is_not_served_closes_the_former_one(self, cloud: FakeCloud) -> None:
+        if cloud.without_ipv6 == cloud.settings:
+            pytest.skip("no setting of this provider excludes IPv6")
+        cloud.settings = cloud.without_ipv6
+        bastion = make_bastion(cloud, ingress=["198.51.100.7/32", "203.0.113.0/24"])
+        bring_up(cloud, bastion)
+        changed = replace(bastion, ingress=(network("203.0.113.0/24"), network("2001:db8::7/128")))
+        answers: list[object] = []
+        while not answers or (not isinstance(answers[-1], Broken) and len(answers) < TURNS):
+            answers.append(cloud.open().ensure(changed, Deadline.after(SECONDS)))
+            cloud.settle()
+        assert isinstance(answers[-1], Broken), answers[-1]
+        assert cloud.open_to(bastion.reference.uid) <= frozenset(changed.ingress)
+        take_down(cloud, bastion)
+
+    # Targets
+
+    def test_targets_become_others(self, cloud: FakeCloud) -> None:
+        bastion = make_bastion(cloud)
+        bring_up(cloud, bastion)
+        changed = replace(bastion, targets=(Target((ipaddress.ip_address("10.0.1.6"),), 22),))
+        bring_up(cloud, changed)
+        assert cloud.destinations(bastion.reference.uid) == frozenset(changed.destinations)
+
     # Deleting
 
     def test_deleting_leaves_nothing(self, cloud: FakeCloud) -> None:
@@ -423,6 +448,17 @@ class BastionSuite:
         listed = cloud.open().list(Scope(OWNER), Deadline.after(SECONDS))
         assert {one.reference for one in listed} == {bastion.reference for bastion in bastions}
         assert all(time.timedelta() <= one.age < time.timedelta(minutes=5) for one in listed)
+
+    # Places
+
+    def test_settings_under_which_resources_are_not_found_are_another_place(self, cloud: FakeCloud) -> None:
+        provider = cloud.provider
+        own = provider.place(provider.settings(SettingsDocuments(cloud.settings)))
+        assert own == provider.place(provider.settings(SettingsDocuments(dict(cloud.settings))))
+        for changed in cloud.elsewhere:
+            other = provider.place(provider.settings(SettingsDocuments(changed)))
+            assert {name for name, _ in own.settings} == {name for name, _ in other.settings}
+            assert own != other, changed
 
     # The end
 

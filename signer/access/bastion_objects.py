@@ -26,15 +26,13 @@ from signer.access.parts import (
 from signer.access.targets import is_of_a_node
 from signer.kube.client import JsonObject
 from signer.model.access import API_VERSION, AccessGrant, Bastion, Endpoint, InvalidBastion, NoEndpoint, parse_bastion
-from signer.model.access.bastion import MAXIMUM_TARGETS, principal_of
+from signer.model.access.bastion import BROKEN, MAXIMUM_TARGETS, principal_of
 from signer.model.cluster import CLUSTER_NAME_LABEL
 from signer.model.decision import printable
 from signer.model.fields import format_time, mapping_of
 
 CHANGEABLE: Final = frozenset({"ingress", "userAuthorities", "notAfter"})
 """The fields of the spec that the API server lets change."""
-FAILED: Final = "FailedReconciling"
-"""GEP-0015's reason for a bastion whose controller has given up for now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ def bastion_state(found: JsonObject | AbsentBastion) -> BastionState:
         return PendingBastion("the bastion controller has not seen the present version of the Bastion")
     if status.ready.status != "True":
         message = printable(f"{status.ready.reason}: {status.ready.message}")
-        return BrokenBastion(message) if status.ready.reason == FAILED else PendingBastion(message)
+        return BrokenBastion(message) if status.ready.reason in BROKEN else PendingBastion(message)
     return _ready(bastion)
 
 

@@ -15,7 +15,7 @@ from node_access.bastions.contract import (
     ObjectNotFound,
     OutOfTime,
 )
-from signer.kube.calls import Manage
+from signer.kube.calls import ManageDryRun
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, ResourceNotServed, Unauthorized
 
@@ -27,7 +27,7 @@ class KubernetesCalls:
     them.
     """
 
-    def __init__(self, client: Manage, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, client: ManageDryRun, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
         self._loop = loop
 
@@ -51,6 +51,10 @@ class KubernetesCalls:
     def create(self, path: str, body: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         """Create an object."""
         return self._run(self._client.create(path, dict(body)), deadline)
+
+    def would_create(self, path: str, body: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
+        """What the API server would store."""
+        return self._run(self._client.create(path, dict(body), {"dryRun": "All"}), deadline)
 
     def patch(self, path: str, patch: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         """Change fields of an object."""

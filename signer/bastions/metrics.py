@@ -6,12 +6,14 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from signer.controller.telemetry.metrics import DescribedMetric, described_of
+
 NAMESPACE: Final = "node_access"
 OPERATION_BUCKETS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 150.0)
 
 
 class BastionMetrics:
-    """Of one process. ``outcome`` is ``ready``, ``gone``, ``pending``, ``broken`` or ``failed``."""
+    """Of one process. The outcome of a call is ready, gone, listed, pending, broken or failed."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -36,6 +38,13 @@ class BastionMetrics:
             namespace=NAMESPACE,
             registry=self.registry,
         )
+        self.refusals = Counter(
+            "bastion_refusals",
+            "Times that a Bastion newly needed the operator, by the reason of its condition.",
+            ("reason",),
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
         self.leaked = Counter(
             "bastions_leaked",
             "Bastions without an object that the sweep found and deleted.",
@@ -57,6 +66,10 @@ class BastionMetrics:
             namespace=NAMESPACE,
             registry=self.registry,
         )
+
+    def described(self) -> tuple[DescribedMetric, ...]:
+        """Every metric, for documents and tests."""
+        return described_of(self)
 
     def task_failed(self, task: str) -> None:
         """A task has failed."""

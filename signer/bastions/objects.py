@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import key_line, parse_key_line
@@ -26,12 +26,8 @@ from node_access.bastions.contract import (
 from signer.bastions.host_keys import HostKeySecret
 from signer.kube.client import JsonObject
 from signer.model import access
-from signer.model.access.bastion import READY
+from signer.model.access.bastion import READY, BastionReason
 from signer.model.fields import format_time, items_of, mapping_of, text_of
-
-SUCCEEDED: Final = "SuccessfullyReconciled"
-FAILED: Final = "FailedReconciling"
-DELETING: Final = "DeletionInProgress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class Report:
 
     status: str
     """``True``, ``False`` or ``Unknown``."""
-    reason: str
+    reason: BastionReason
     message: str
     operation: str
     """``Reconcile`` or ``Delete``."""
@@ -76,35 +72,54 @@ def to_contract(bastion: access.Bastion, secret: HostKeySecret) -> Bastion:
     )
 
 
-def ensured(answer: Ensured) -> Report:
-    """What an answer of ``ensure`` means for the status."""
+def ensured(answer: Ensured, note: str = "") -> Report:
+    """What an answer of ``ensure`` means for the status. ``note`` is a sentence about a bastion that is ready."""
     match answer:
         case Ready():
-            return Report("True", SUCCEEDED, "The bastion is ready.", "Reconcile", "Succeeded", answer)
+            message = one_line(f"The bastion is ready. {note}")
+            return Report("True", BastionReason.SUCCEEDED, message, "Reconcile", "Succeeded", answer)
         case Pending(reason):
-            return Report("False", FAILED, f"Not ready yet: {one_line(reason)}", "Reconcile", "Processing")
+            return Report(
+                "False", BastionReason.FAILED, f"Not ready yet: {one_line(reason)}", "Reconcile", "Processing"
+            )
         case Broken(reason, final):
-            return Report("False", FAILED, one_line(reason), "Reconcile", "Failed" if final else "Error")
+            return Report("False", BastionReason.FAILED, one_line(reason), "Reconcile", "Failed" if final else "Error")
 
 
 def deleted(answer: Deleted) -> Report:
     """What an answer of ``delete`` means for the status."""
     match answer:
         case Gone():
-            return Report("False", DELETING, "Nothing of the bastion exists.", "Delete", "Succeeded")
+            return Report("False", BastionReason.DELETING, "Nothing of the bastion exists.", "Delete", "Succeeded")
         case Pending(reason):
-            return Report("False", DELETING, f"Not deleted yet: {one_line(reason)}", "Delete", "Processing")
+            return Report(
+                "False", BastionReason.DELETING, f"Not deleted yet: {one_line(reason)}", "Delete", "Processing"
+            )
 
 
 def failed(message: str, operation: str, *, final: bool = False) -> Report:
     """A fault, in words that hold no secret."""
-    reason = DELETING if operation == "Delete" else FAILED
+    reason = BastionReason.DELETING if operation == "Delete" else BastionReason.FAILED
     return Report("False", reason, one_line(message), operation, "Failed" if final else "Error")
+
+
+def refused(reason: BastionReason, message: str, operation: str = "Reconcile") -> Report:
+    """The operator must act; the message says how. It is tried again when the configuration changes."""
+    return Report("False", reason, one_line(message), operation, "Failed")
+
+
+def withdrawn(reason: BastionReason, message: str, removed: Pending | Report) -> Report:
+    """The operator does not allow the bastion any more, and something of it exists still."""
+    left = removed.reason if isinstance(removed, Pending) else removed.message
+    state = "Processing" if isinstance(removed, Pending) else removed.state
+    return Report("False", reason, one_line(f"{message}. Not removed yet: {left}"), "Delete", state)
 
 
 def ended() -> Report:
     """``spec.notAfter`` has passed, and nothing of the bastion exists."""
-    return Report("False", FAILED, "The bastion has ended: spec.notAfter has passed.", "Delete", "Succeeded")
+    return Report(
+        "False", BastionReason.FAILED, "The bastion has ended: spec.notAfter has passed.", "Delete", "Succeeded"
+    )
 
 
 def status_patch(manifest: Mapping[str, Any], report: Report, now: datetime) -> JsonObject:
@@ -154,7 +169,7 @@ def _conditions(present: Mapping[str, Any], report: Report, now: datetime) -> li
     condition: JsonObject = {
         "type": READY,
         "status": report.status,
-        "reason": report.reason,
+        "reason": report.reason.value,
         "message": report.message,
         "lastTransitionTime": since or format_time(now),
     }

@@ -25,8 +25,9 @@ from node_access.bastions.contract import (
     Surroundings,
 )
 from node_access.bastions.registry import BastionRegistry
-from signer.bastions.configuration import BastionConfiguration
+from signer.bastions.configuration import BastionConfiguration, OperatorProvider
 from signer.bastions.metrics import BastionMetrics
+from signer.bastions.places import PlaceDigests, digests_of
 
 _LOG = logging.getLogger(__name__)
 THREADS: Final = 16
@@ -97,10 +98,23 @@ class Providers:
             NotAllowed: the configuration has no such provider.
             InvalidSettings, ProviderUnavailable: see :meth:`opened`.
         """
+        return self._open(name, SettingsDocuments(self._known(name).settings_in(namespace)))
+
+    def _known(self, name: str) -> OperatorProvider:
         allowed = self._configuration.providers.get(name)
         if allowed is None:
-            raise NotAllowed(f"the configuration has no provider {name}, which could delete the bastion")
-        return self._open(name, SettingsDocuments(allowed.settings_in(namespace)))
+            raise NotAllowed(
+                f"the configuration has no provider {name[:40]}, which could delete the bastion: put it back, with "
+                "namespaces: []"
+            )
+        return allowed
+
+    def place_of(self, name: str, namespace: str) -> PlaceDigests:
+        """Where :meth:`operators` looks. Raises as :meth:`operators`."""
+        allowed = self._known(name)
+        provider = self._registry.load(name)
+        settings = provider.settings(SettingsDocuments(allowed.settings_in(namespace)))
+        return digests_of(provider.place(settings), self._configuration.scope)
 
     def all_of(self, name: str) -> tuple[BastionResources, ...]:
         """Under each of the operator's settings, for a sweep. Raises as :meth:`operators`."""

@@ -80,7 +80,7 @@ async def run_bastions(
     providers.check()
     recorder = Recorder(client, now=now, monotonic=time.monotonic, identity=socket.gethostname(), component=COMPONENT)
     events = _Events(recorder)
-    reconciler = BastionReconciler(client, providers, secret, events, now)
+    reconciler = BastionReconciler(client, configuration, providers, secret, events, metrics, now)
     controller = BastionController(client, reconciler, metrics, providers.busy_seconds)
     sweep = Sweep(client, configuration, providers, metrics, events)
     started(controller)

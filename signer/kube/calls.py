@@ -163,3 +163,7 @@ class GetCreateReplacePatchDelete(GetCreatePatchDelete, Replace, Protocol):
 
 class Manage(GetCreatePatchDelete, List, Protocol):
     """Reads, lists, creates, changes fields and deletes."""
+
+
+class ManageDryRun(DryRun, Manage, Protocol):
+    """The same, and tries what it creates or changes."""

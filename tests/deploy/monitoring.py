@@ -15,6 +15,7 @@ from attestors.contract import CloudCall, CloudCallOutcome
 from signer.access.admission.webhook import PATHS
 from signer.controller.access_webhook import Answer
 from signer.controller.diagnostics.connections import Closed
+from signer.bastions.metrics import BastionMetrics
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import (
     UNATTESTED,
@@ -38,7 +39,7 @@ DAY: Final = 86400.0
 MINUTES: Final = 125
 """For how many minutes each of the two scrapes is repeated, once a minute; longer than the ``for`` of any alert."""
 
-_SELECTOR: Final = re.compile(r"(?P<name>node_attestation_[a-z_]+)(?:\{(?P<matchers>[^{}]*)\})?")
+_SELECTOR: Final = re.compile(r"(?P<name>node_(?:attestation|access)_[a-z_]+)(?:\{(?P<matchers>[^{}]*)\})?")
 _MATCHER: Final = re.compile(r'(?P<label>[a-z_]+)\s*(?:=~|!~|!=|=)\s*"(?P<value>[^"]*)"')
 _GROUPING: Final = re.compile(r"\b(?:by|on)\s*\((?P<labels>[^()]*)\)")
 _SHOWN: Final = re.compile(r"\{\{\s*(?:\$labels\.)?(?P<label>[a-z_]+)\s*\}\}")
@@ -118,12 +119,18 @@ class Scrape:
     cluster: ClusterGauges
     process: ProcessGauges
     metrics: Metrics
+    bastions: BastionMetrics
+    has_bastions: bool = True
+    """Whether the bastion controller is scraped."""
 
     @classmethod
     def healthy(cls) -> Scrape:
         """A scrape without a fault."""
         process = ProcessGauges(ready=True, watched={"machines": True}, controller_key_readable=(True,))
-        scrape = cls(healthy_cluster(), process, Metrics())
+        scrape = cls(healthy_cluster(), process, Metrics(), BastionMetrics())
+        scrape.bastions.bastions.set(1)
+        scrape.bastions.operations.labels("aws", "ensure", "ready")
+        scrape.bastions.sweeps.labels("aws", "succeeded")
         scrape.metrics.decided(CLUSTER, "tpm", "Deny", "IdentityConflict")
         scrape.metrics.cloud_called(CloudCall("AWS EC2", "DescribeInstances", CloudCallOutcome.OK, 0.1))
         scrape.metrics.cloud_calls.labels("AWS EC2", "DescribeInstances", "throttled")
@@ -167,7 +174,8 @@ class Scrape:
         self.metrics.serve_cluster(CLUSTER, lambda: self.cluster)
         self.metrics.serve_process(lambda: self.process)
         found = {}
-        for family in self.metrics.registry.collect():
+        registries = (self.metrics.registry, *((self.bastions.registry,) if self.has_bastions else ()))
+        for family in (one for registry in registries for one in registry.collect()):
             for sample in family.samples:
                 labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
                 if not sample.name.endswith("_created"):

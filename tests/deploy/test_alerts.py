@@ -15,6 +15,7 @@ import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
 from attestors.wire.names import EVIDENCE_EXPIRED
+from signer.bastions.metrics import BastionMetrics
 from signer.controller.access_grants import REASONS
 from signer.controller.diagnostics.connections import Closed
 from signer.controller.telemetry import metrics_collector
@@ -43,7 +44,7 @@ from tests.support.binaries import MissingPart, skip_or_fail
 
 SITE: Final = f"{DOCUMENTATION_URL}/"
 """The placeholder for the address of the documentation site."""
-DESCRIBED: Final = {one.name: one for one in Metrics().described()}
+DESCRIBED: Final = {one.name: one for one in (*Metrics().described(), *BastionMetrics().described())}
 ALL: Final = list(expressions())
 VALUES: Final = {
     "certificate": {one.value for one in metrics_collector.Certificate},
@@ -55,8 +56,11 @@ VALUES: Final = {
     },
     "decision": set(vars(decision)),
     "mode": {one.value for one in Mode},
-    "outcome": {one.value for one in CloudCallOutcome},
-    "reason": {one.value for one in Reason} | {EVIDENCE_EXPIRED} | REASONS | {one.value for one in Closed},
+    "outcome": {one.value for one in CloudCallOutcome} | {"failed", "succeeded"},
+    "reason": {one.value for one in Reason}
+    | {EVIDENCE_EXPIRED, "PlaceChanged|PlaceUnknown"}
+    | REASONS
+    | {one.value for one in Closed},
     "status": {"True", "False", "Unknown"},
 }
 """The values that a label in a matcher may have."""
@@ -206,6 +210,15 @@ def lose_the_cluster(scrape: Scrape) -> None:
 
 
 WEBHOOK: Final = {"AccessWebhookDisturbed"}
+def lose_the_bastion_controller(scrape: Scrape) -> None:
+    scrape.has_bastions = False
+
+
+def fail_one_sweep_of_two(scrape: Scrape) -> None:
+    scrape.bastions.sweeps.labels("aws", "failed").inc()
+    scrape.bastions.sweeps.labels("aws", "succeeded").inc()
+
+
 SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (stop_deciding, {"ControllerDown"}),
     (lambda scrape: scrape.certificates(1.0 * DAY), {"OutageBudgetLow"}),
@@ -255,13 +268,22 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (find_foreign_records, {"ForeignRecords"}),
     (lambda scrape: scrape.metrics.audit_lines.labels("failed").inc(), {"AuditLogFailing"}),
     (throttle, {"CloudCallsFail"}),
+    (lose_the_bastion_controller, {"BastionControllerDown"}),
+    (lambda scrape: scrape.bastions.leaked.labels("aws").inc(), {"BastionsLeaked"}),
+    (lambda scrape: scrape.bastions.sweeps.labels("aws", "failed").inc(), {"BastionSweepsFail"}),
+    (fail_one_sweep_of_two, set()),
+    (lambda scrape: scrape.bastions.operations.labels("aws", "ensure", "failed").inc(), {"BastionCallsFail"}),
+    (lambda scrape: scrape.bastions.operations.labels("aws", "ensure", "broken").inc(), set()),
+    (lambda scrape: scrape.bastions.refusals.labels("PlaceChanged").inc(), {"BastionElsewhere"}),
+    (lambda scrape: scrape.bastions.refusals.labels("PlaceUnknown").inc(), {"BastionElsewhere"}),
+    (lambda scrape: scrape.bastions.refusals.labels("TargetNotAllowed").inc(), set()),
+    (lambda scrape: scrape.bastions.task_failed("sweep"), {"BastionInternalErrors"}),
 ]
-"""Each fault, and the alerts that fire, without their common prefix."""
-PREFIX: Final = "NodeAttestation"
+"""Each fault, and the alerts that fire, without the prefix that :func:`alert_names` adds."""
 
 
 def alert_names(*names: str) -> frozenset[str]:
-    return frozenset(PREFIX + name for name in names)
+    return frozenset(("NodeAccess" if name.startswith("Bastion") else "NodeAttestation") + name for name in names)
 
 
 OF_CLUSTER: Final = f'cluster="{CLUSTER}"'
@@ -327,6 +349,12 @@ COURSES: Final = [
             FOREIGN.replace("{", '{job="another", '): "0+0x198 _ 120+0x200",
         },
         {190: NOTHING, 201: alert_names("ForeignRecords"), 290: NOTHING},
+    ),
+    Course("an installation without bastions", {}, {30: NOTHING}),
+    Course(
+        "a bastion controller that starts again, and one that was taken away long ago",
+        {'node_access_bastions{pod="one"}': "1+0x20 _x5 1+0x20 stale"},
+        {24: NOTHING, 40: NOTHING, 70: alert_names("BastionControllerDown"), 420: NOTHING},
     ),
     Course(
         "one of two installations decides nothing",
@@ -431,7 +459,7 @@ COURSES: Final = [
 
 
 def test_every_alert_is_tried() -> None:
-    tried = {PREFIX + name for _, names in SCENARIOS for name in names}
+    tried = {alert for _, names in SCENARIOS for alert in alert_names(*names)}
     assert tried == {rule["alert"] for rule in alerts()}
 
 

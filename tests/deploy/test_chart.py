@@ -24,6 +24,7 @@ from signer.admission.installation import RIGHTS
 from signer.admission.manifests import AdmissionVersion, binding_manifest, policy_manifest
 from signer.bastions.configuration import read_bastion_configuration
 from signer.bastions.entry import make_parser as bastions_parser
+from signer.bastions.targets import OperatorTargets
 from signer.cli import run as run_command
 from signer.cli.arguments import configuration_of
 from signer.cli.leader_election import leader_election
@@ -45,6 +46,7 @@ from signer.model.serving_networks import OperatorNetworks
 from signer.rotation.admission_policy import OPERATIONS_POLICY
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.deploy import packages
+from tests.deploy.monitoring import MONITORING
 from tests.deploy.packages import DEPLOY, ROOT
 from tests.documents.generated import parser_of
 from tests.integration.replicas import USED_BY_SHARDS
@@ -1059,7 +1061,10 @@ class TestBastions:
     @staticmethod
     def own(values: Mapping[str, Any]) -> set[str]:
         """Kind, namespace and name of each object that comes with the switch."""
-        kinds = ("Deployment", "ServiceAccount", "Secret", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+        kinds = (
+            *("Deployment", "ServiceAccount", "Secret", "Service", "NetworkPolicy"),
+            *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+        )
         return {
             f"{kind} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
             for kind in kinds
@@ -1076,9 +1081,38 @@ class TestBastions:
             f"Deployment {namespace}/node-access-bastions",
             f"ServiceAccount {namespace}/node-access-bastions",
             f"Secret {namespace}/node-access-bastions-config",
+            f"Service {namespace}/node-access-bastions-metrics",
+            f"NetworkPolicy {namespace}/node-access-bastions",
             "ClusterRole /node-access-bastions",
             "ClusterRoleBinding /node-access-bastions",
         }
+
+    @pytest.mark.parametrize("insecure", [False, True])
+    def test_nothing_comes_in_but_health_and_diagnostics(self, insecure: bool) -> None:
+        """And it reaches what the controller reaches. No other policy selects its Pod."""
+        values = {**self.ON, "diagnostics": {"insecure": insecure}}
+        [deployment] = [one for one in of_kind("Deployment", values) if "bastions" in one["metadata"]["name"]]
+        pod = deployment["spec"]["template"]
+        [policy] = [
+            one
+            for one in of_kind("NetworkPolicy", values)
+            if one["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        ]
+        [other] = [one for one in of_kind("NetworkPolicy", values) if one != policy]
+        [container] = pod["spec"]["containers"]
+        [ingress] = policy["spec"]["ingress"]
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        assert [port["port"] for port in ingress["ports"]] == [port["containerPort"] for port in container["ports"]]
+        assert policy["spec"]["egress"] == other["spec"]["egress"]
+
+    def test_its_metrics_are_scraped(self) -> None:
+        [service] = [one for one in of_kind("Service", self.ON) if "bastions" in one["metadata"]["name"]]
+        monitor = yaml.safe_load((MONITORING / "servicemonitor.yaml").read_text(encoding="utf-8"))["spec"]
+        [expression] = monitor["selector"]["matchExpressions"]
+        assert (expression["key"], expression["operator"]) == ("app.kubernetes.io/name", "In")
+        names = {one["metadata"]["labels"]["app.kubernetes.io/name"] for one in of_kind("Service", self.ON)}
+        assert names == set(expression["values"])
+        assert [one["port"] for one in monitor["endpoints"]] == [port["name"] for port in service["spec"]["ports"]]
 
     def test_the_controllers_own_roles_stay_as_they_are(self) -> None:
         rules = TestRotation.rules
@@ -1116,6 +1150,7 @@ class TestBastions:
         file = tmp_path / "bastions.yaml"
         file.write_text(secret["stringData"]["bastions.yaml"])
         configuration = read_bastion_configuration(file)
+        assert configuration.targets == OperatorTargets()
         assert configuration.scope.owner == "blue"
         assert configuration.providers["none"].allows("team-a")
 

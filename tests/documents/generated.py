@@ -23,8 +23,9 @@ from authenticator.model.failures import EXPLANATIONS as EXIT_CODES
 from authenticator.model.failures import ExitCode
 from signer import cli
 from signer.authority.lenient_certificate import parse_ca_certificate
+from signer.bastions.metrics import BastionMetrics
 from signer.controller.telemetry.log_fields import LOG_FIELDS
-from signer.controller.telemetry.metrics import Metrics
+from signer.controller.telemetry.metrics import DescribedMetric, Metrics
 from signer.crds import custom_resource_definitions
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request
@@ -236,7 +237,16 @@ def rotation_status() -> str:
 
 def metrics() -> str:
     """Every metric by the name that Prometheus sees."""
-    rows = ((f"`{one.name}`", one.type, ", ".join(one.labels), one.documentation) for one in Metrics().described())
+    return _metrics(Metrics().described())
+
+
+def bastion_metrics() -> str:
+    """The same of the bastion controller."""
+    return _metrics(BastionMetrics().described())
+
+
+def _metrics(described: Iterable[DescribedMetric]) -> str:
+    rows = ((f"`{one.name}`", one.type, ", ".join(one.labels), one.documentation) for one in described)
     return _table(("metric", "type", "labels", "what it says"), rows)
 
 
@@ -407,6 +417,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         node_flags,
         exit_codes,
         metrics,
+        bastion_metrics,
         log_fields,
         policy,
         chart_values,

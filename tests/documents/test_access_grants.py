@@ -10,6 +10,7 @@ from signer.access.certificates import CertificateReason
 from signer.access.conditions import GrantReason
 from signer.access.reconciler import REVOCATION_LIST_FULL, REVOCATIONS_UNKNOWN
 from signer.access.record import MAXIMUM_EPOCH, Cause
+from signer.model.access.bastion import BastionReason
 from tests.documents.markdown import ROOT
 
 SECTION: Final = (
@@ -55,3 +56,10 @@ def test_each_end_is_explained_and_whether_it_is_final(cause: Cause) -> None:
 
 def test_the_number_of_returns_is_the_codes() -> None:
     assert f"more than {MAXIMUM_EPOCH} times" in SECTION
+
+
+@pytest.mark.parametrize("reason", BastionReason)
+def test_reasons_of_bastions_are_documented(reason: BastionReason) -> None:
+    page = (ROOT / "docs/bastions.md").read_text(encoding="utf-8")
+    table = page.partition("### What the status says")[2].partition("\n### ")[0]
+    assert f"| `{reason.value}` |" in table

@@ -28,6 +28,8 @@ _NOT_PERMITTED: Final = frozenset(
 _EXISTS: Final = frozenset({"InvalidGroup.Duplicate", "InvalidPermission.Duplicate"})
 _NOT_FOUND: Final = frozenset(
     {
+        "InvalidAMIID.NotFound",
+        "InvalidAMIID.Unavailable",
         "InvalidGroup.NotFound",
         "InvalidGroupId.Malformed",
         "InvalidInstanceID.NotFound",
@@ -84,6 +86,11 @@ class EC2:
         """Instances that have all these tags, terminated ones too (EC2 shows them for about an hour)."""
         reservations = self._pages("describe_instances", "Reservations", deadline, Filters=_filters(tags))
         return [instance for reservation in reservations for instance in reservation["Instances"]]
+
+    def volumes_of(self, image: str, deadline: Deadline) -> list[str]:
+        """The device names of an image's volumes."""
+        (found,) = self._call("describe_images", deadline, ImageIds=[image])["Images"]
+        return sorted(str(one["DeviceName"]) for one in found.get("BlockDeviceMappings", ()) if "Ebs" in one)
 
     def run(self, request: Mapping[str, Any], tags: Mapping[str, str], deadline: Deadline) -> Mapping[str, Any]:
         """Start one instance; its volumes and network interfaces get the tags, too."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from node_access.bastions.aws.ec2 import Connector
 from node_access.bastions.aws.resources import AWSBastions, AWSNetwork, AWSSettings
-from node_access.bastions.contract import InvalidSettings, SettingsDocuments, Surroundings
-from node_access.bastions.fields import mapping, require_known, text
+from node_access.bastions.contract import InvalidSettings, Place, SettingsDocuments, Surroundings
+from node_access.bastions.fields import mapping, require_known, switch, text
 
 _KNOWN: Final = frozenset(
     {
@@ -64,12 +64,28 @@ class AWSProvider:
             network=parsed[chosen],
             image=text(operator, "imageID", _IMAGE),
             instance_type=text(operator, "instanceType", _TYPE, "t3.nano"),
-            public_ipv4=_switch(operator, "publicIPv4", default=True),
-            ipv6=_switch(operator, "ipv6", default=False),
+            public_ipv4=switch(operator, "publicIPv4", default=True),
+            ipv6=switch(operator, "ipv6", default=False),
             profile=text(operator, "profile", _PROFILE, ""),
             role=text(operator, "roleARN", _ROLE, ""),
             external_id=text(operator, "externalID", _EXTERNAL_ID, ""),
             endpoint=text(operator, "endpointURL", _ENDPOINT, ""),
+        )
+
+    def place(self, settings: Any) -> Place:
+        """See :class:`~node_access.bastions.contract.BastionProvider`: a Region of an account. A role says the
+        account; where there is none, the profile does.
+        """
+        if not isinstance(settings, AWSSettings):
+            raise TypeError("settings of another provider")
+        account = ":".join(settings.role.split(":")[:5])
+        return Place(
+            (
+                ("region", settings.region),
+                ("roleARN", account),
+                ("profile", "" if account else settings.profile),
+                ("endpointURL", settings.endpoint),
+            )
         )
 
     def open(self, settings: Any, surroundings: Surroundings) -> AWSBastions:
@@ -91,13 +107,6 @@ def _network(name: str, entry: Any) -> AWSNetwork:
         raise InvalidSettings("networks must map names to {subnetID, standingSecurityGroupID}")
     require_known(entry, frozenset({"subnetID", "standingSecurityGroupID"}), f"networks.{name}")
     return AWSNetwork(text(entry, "subnetID", _SUBNET), text(entry, "standingSecurityGroupID", _GROUP))
-
-
-def _switch(document: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    value = document.get(name, default)
-    if not isinstance(value, bool):
-        raise InvalidSettings(f"{name} must be true or false")
-    return value
 
 
 provider: Final = AWSProvider()

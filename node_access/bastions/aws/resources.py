@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
@@ -21,7 +21,6 @@ from node_access.bastions.contract import (
     Endpoint,
     Ensured,
     Gone,
-    InvalidBastion,
     NotPermitted,
     ObjectExists,
     ObjectNotFound,
@@ -32,11 +31,8 @@ from node_access.bastions.contract import (
     Surroundings,
     host_keys,
 )
+from node_access.bastions.owned import BASTION_MARK, CLUSTER_MARK, LONG_AGO, OWNER_MARK, UID_MARK, Found, owned
 
-UID_TAG: Final = "access.cluster.x-k8s.io/bastion-uid"
-OWNER_TAG: Final = "access.cluster.x-k8s.io/owner"
-BASTION_TAG: Final = "access.cluster.x-k8s.io/bastion"
-CLUSTER_TAG: Final = "access.cluster.x-k8s.io/cluster"
 MADE_AT_TAG: Final = "access.cluster.x-k8s.io/made-at"
 CONFIGURATION_TAG: Final = "access.cluster.x-k8s.io/configuration"
 MAXIMUM_RULES: Final = 60
@@ -46,8 +42,6 @@ _GONE_STATES: Final = frozenset({"terminated"})
 _LIVE_STATES: Final = frozenset({"pending", "running"})
 _SOON: Final = timedelta(seconds=5)
 _LATER: Final = timedelta(minutes=1)
-_UNKNOWN: Final = "unknown"
-_LONG_AGO: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +81,7 @@ class Calls(Protocol):
     def delete_group(self, group: str, deadline: Deadline) -> None: ...
     def change_rules(self, call: str, group: str, rules: list[Rule], deadline: Deadline) -> None: ...
     def instances(self, deadline: Deadline, *, tags: Mapping[str, str]) -> list[Mapping[str, Any]]: ...
+    def volumes_of(self, image: str, deadline: Deadline) -> list[str]: ...
     def run(self, request: Mapping[str, Any], tags: Mapping[str, str], deadline: Deadline) -> Mapping[str, Any]: ...
     def terminate(self, instances: list[str], deadline: Deadline) -> None: ...
     def set_groups(self, instance: str, groups: list[str], deadline: Deadline) -> None: ...
@@ -219,8 +214,14 @@ class AWSBastions:
         }
         if settings.ipv6:
             interface["Ipv6AddressCount"] = 1
+        try:
+            volumes = self._calls().volumes_of(settings.image, deadline)
+        except ObjectNotFound:
+            return Broken(f"the image {settings.image} does not exist")
         request = {
             "ImageId": settings.image,
+            # An image may say that a volume outlives the instance: nothing would delete it.
+            "BlockDeviceMappings": [{"DeviceName": one, "Ebs": {"DeleteOnTermination": True}} for one in volumes],
             "InstanceType": settings.instance_type,
             "UserData": user_data.decode("ascii"),
             "InstanceInitiatedShutdownBehavior": "terminate",
@@ -269,39 +270,29 @@ class AWSBastions:
     def list(self, scope: Scope, deadline: Deadline) -> tuple[OwnedResources, ...]:
         """By the owner's tag."""
         calls, now = self._calls(), self._surroundings.now()
-        found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-        tags = {OWNER_TAG: scope.owner}
+        found: dict[str, list[Found]] = {}
+        tags = {OWNER_MARK: scope.owner}
         for one in calls.instances(deadline, tags=tags):
             if _state(one) not in _GONE_STATES:
-                found.setdefault(_tag(one, UID_TAG), []).append((f"instance {one['InstanceId']}", one))
+                found.setdefault(_tag(one, UID_MARK), []).append(_found(f"instance {one['InstanceId']}", one))
         for one in calls.groups(deadline, tags=tags):
-            found.setdefault(_tag(one, UID_TAG), []).append((f"security group {one['GroupId']}", one))
-        return tuple(one for uid, resources in sorted(found.items()) for one in _owned(uid, resources, now))
+            found.setdefault(_tag(one, UID_MARK), []).append(_found(f"security group {one['GroupId']}", one))
+        return tuple(one for uid, resources in sorted(found.items()) for one in owned(uid, resources, now))
 
     def _key(self, reference: BastionReference) -> dict[str, str]:
-        return {UID_TAG: reference.uid, OWNER_TAG: self._surroundings.scope.owner}
+        return {UID_MARK: reference.uid, OWNER_MARK: self._surroundings.scope.owner}
 
     def _tags(self, reference: BastionReference, now: datetime) -> dict[str, str]:
         return {
             **self._key(reference),
-            BASTION_TAG: f"{reference.namespace}/{reference.name}"[:256],
-            CLUSTER_TAG: reference.cluster[:256],
+            BASTION_MARK: f"{reference.namespace}/{reference.name}"[:256],
+            CLUSTER_MARK: reference.cluster[:256],
             MADE_AT_TAG: now.astimezone(UTC).isoformat(timespec="seconds"),
         }
 
 
-def _owned(uid: str, resources: Sequence[tuple[str, Mapping[str, Any]]], now: datetime) -> Iterator[OwnedResources]:
-    """One, unless the UID is none of ours: then it is somebody else's."""
-    first = resources[0][1]
-    namespace, _, name = _tag(first, BASTION_TAG).partition("/")
-    for names in ((namespace, name, _tag(first, CLUSTER_TAG)), (_UNKNOWN, _UNKNOWN, _UNKNOWN)):
-        try:
-            reference = BastionReference(uid, *names)
-        except InvalidBastion:
-            continue  # somebody changed the tags, or it is no UID
-        youngest = max(_made_at(one) for _, one in resources)
-        yield OwnedResources(reference, max(timedelta(), now - youngest), tuple(text for text, _ in resources))
-        return
+def _found(text: str, resource: Mapping[str, Any]) -> Found:
+    return Found(text, _tag(resource, BASTION_MARK), _tag(resource, CLUSTER_MARK), _made_at(resource))
 
 
 def _ready(bastion: Bastion, instance: Mapping[str, Any]) -> Ensured:
@@ -334,5 +325,5 @@ def _made_at(resource: Mapping[str, Any]) -> datetime:
     try:
         found = datetime.fromisoformat(_tag(resource, MADE_AT_TAG))
     except ValueError:
-        return _LONG_AGO
-    return found if found.tzinfo is not None else _LONG_AGO
+        return LONG_AGO
+    return found if found.tzinfo is not None else LONG_AGO

@@ -7,17 +7,14 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from attestors.wire.ssh.errors import SSHRefused
-from attestors.wire.ssh.options import parse_network
-from node_access.bastions.contract import InvalidSettings, SettingsDocuments, Surroundings
-from node_access.bastions.fields import mapping, number, require_known, text, texts
+from node_access.bastions.contract import InvalidSettings, Place, SettingsDocuments, Surroundings
+from node_access.bastions.fields import mapping, networks, number, require_known, text, texts
 from node_access.bastions.local.resources import LocalBastions, LocalSettings
 
 _KNOWN: Final = frozenset({"folder", "address", "listen", "ports", "egress", "sshd"})
 _PATH: Final = re.compile(r"/[A-Za-z0-9._/-]{1,200}", re.ASCII)
 """Without white space, which sshd_config would split."""
 _ADDRESS: Final = re.compile(r"[0-9A-Fa-f:.]{2,45}", re.ASCII)
-_NETWORK: Final = re.compile(r"[0-9A-Fa-f:./]{3,49}", re.ASCII)
 
 
 class LocalProvider:
@@ -36,9 +33,6 @@ class LocalProvider:
         try:
             address = ipaddress.ip_address(text(operator, "address", _ADDRESS))
             listen = tuple(map(ipaddress.ip_address, texts(operator, "listen", _ADDRESS))) or (address,)
-            egress = tuple(map(parse_network, texts(operator, "egress", _NETWORK)))
-        except SSHRefused as error:
-            raise InvalidSettings(f"egress: {error.message}") from error
         except InvalidSettings:
             raise
         except ValueError as error:
@@ -48,9 +42,15 @@ class LocalProvider:
             address=address,
             listen=listen,
             ports=range(first, number(ports, "last", min(first + 99, 65535), first, 65535) + 1),
-            egress=egress,
+            egress=networks(operator, "egress"),
             sshd=text(operator, "sshd", _PATH, "/usr/sbin/sshd"),
         )
+
+    def place(self, settings: Any) -> Place:
+        """See :class:`~node_access.bastions.contract.BastionProvider`: the folder on this machine."""
+        if not isinstance(settings, LocalSettings):
+            raise TypeError("settings of another provider")
+        return Place((("folder", str(settings.folder)),))
 
     def open(self, settings: Any, surroundings: Surroundings) -> LocalBastions:
         """See :class:`~node_access.bastions.contract.BastionProvider`."""

@@ -14,7 +14,6 @@ from typing import Any, Final
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import parse_key_line
 from attestors.wire.ssh.keys import PublicKey
-from attestors.wire.ssh.options import parse_network
 from node_access.bastions.contract import (
     Bastion,
     BastionReference,
@@ -28,12 +27,13 @@ from node_access.bastions.contract import (
     InvalidSettings,
     Network,
     OwnedResources,
+    Place,
     Ready,
     Scope,
     SettingsDocuments,
     Surroundings,
 )
-from node_access.bastions.fields import mapping, number, require_known, texts
+from node_access.bastions.fields import mapping, networks, number, require_known, texts
 
 _ANY_LINE: Final = re.compile(r"[!-~ ]{1,4096}", re.ASCII)
 
@@ -100,10 +100,14 @@ class NoneProvider:
                 stated.get("hostname", ""),
             )
             keys = tuple(map(parse_key_line, texts(stated, "hostKeys", _ANY_LINE, least=1)))
-            egress = tuple(map(parse_network, texts(stated, "egress", _ANY_LINE)))
+            egress = networks(stated, "egress")
         except (InvalidBastion, SSHRefused, TypeError, ValueError) as error:
             raise InvalidSettings(f"jumpHost: {error}") from error
         return NoneSettings(JumpHost(endpoint, keys, egress))
+
+    def place(self, settings: Any) -> Place:
+        """Nothing is made, so no setting says where."""
+        return Place()
 
     def open(self, settings: Any, surroundings: Surroundings) -> NoBastions:
         """See :class:`~node_access.bastions.contract.BastionProvider`."""

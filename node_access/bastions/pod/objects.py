@@ -15,15 +15,15 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from node_access.bastions.contract import LOGIN, Bastion, BastionReference, Network
+from node_access.bastions.owned import BASTION_MARK, CLUSTER_MARK, OWNER_MARK, UID_MARK
 from node_access.bastions.sshd import authorized_keys, sshd_configuration
 
-UID_LABEL: Final = "access.cluster.x-k8s.io/bastion-uid"
-OWNER_LABEL: Final = "access.cluster.x-k8s.io/owner"
-BASTION_ANNOTATION: Final = "access.cluster.x-k8s.io/bastion"
-CLUSTER_ANNOTATION: Final = "access.cluster.x-k8s.io/cluster"
 PORT: Final = 22
 CONTAINER_PORT: Final = 2222
 USER_ID: Final = 65532
+NO_NODE_PORTS: Final = "allocateLoadBalancerNodePorts"
+"""Of a Service: on by default from Kubernetes 1.22, with a feature gate from 1.20. Other API servers drop it."""
+_SERVICE_PORT: Final = {"name": "ssh", "protocol": "TCP", "port": PORT, "targetPort": CONTAINER_PORT}
 _FILES: Final = "/etc/node-access"
 _PASSWD: Final = f"root:x:0:0:root:/root:/sbin/nologin\n{LOGIN}:x:{USER_ID}:{USER_ID}::/nonexistent:/usr/sbin/nologin\n"
 
@@ -36,6 +36,7 @@ class PodSettings:
     image: str
     sshd: str
     ipv6: bool
+    node_ports: bool
     egress: tuple[Network, ...]
     service_annotations: tuple[tuple[str, str], ...]
     node_selector: tuple[tuple[str, str], ...]
@@ -48,7 +49,7 @@ def name_of(uid: str) -> str:
 
 def labels(uid: str, owner: str) -> dict[str, str]:
     """By which the objects are found."""
-    return {UID_LABEL: uid, OWNER_LABEL: owner}
+    return {UID_MARK: uid, OWNER_MARK: owner}
 
 
 def selector(uid: str, owner: str) -> str:
@@ -62,8 +63,8 @@ def metadata(reference: BastionReference, owner: str) -> dict[str, Any]:
         "name": name_of(reference.uid),
         "labels": labels(reference.uid, owner),
         "annotations": {
-            BASTION_ANNOTATION: f"{reference.namespace}/{reference.name}",
-            CLUSTER_ANNOTATION: reference.cluster,
+            BASTION_MARK: f"{reference.namespace}/{reference.name}",
+            CLUSTER_MARK: reference.cluster,
         },
     }
 
@@ -130,9 +131,14 @@ def network_policy(bastion: Bastion, owner: str) -> dict[str, Any]:
     }
 
 
-def service_fields(bastion: Bastion, owner: str) -> dict[str, Any]:
-    """What counts of the Service's specification; the API server adds other fields."""
+def service_fields(bastion: Bastion, owner: str, settings: PodSettings) -> dict[str, Any]:
+    """What counts of the Service's specification; the API server adds other fields.
+
+    ``loadBalancerSourceRanges`` do not cover node ports, so there are none, unless the load balancer needs them.
+    """
+    refused: dict[str, Any] = {} if settings.node_ports else {NO_NODE_PORTS: False, "ports": [_SERVICE_PORT]}
     return {
+        **refused,
         "type": "LoadBalancer",
         "externalTrafficPolicy": "Local",
         "loadBalancerSourceRanges": [str(network) for network in bastion.ingress],
@@ -144,10 +150,7 @@ def service(bastion: Bastion, owner: str, settings: PodSettings) -> dict[str, An
     """The Service."""
     own = metadata(bastion.reference, owner)
     own["annotations"] |= dict(settings.service_annotations)
-    spec = {
-        **service_fields(bastion, owner),
-        "ports": [{"name": "ssh", "protocol": "TCP", "port": PORT, "targetPort": CONTAINER_PORT}],
-    }
+    spec = {**service_fields(bastion, owner, settings), "ports": [_SERVICE_PORT]}
     if settings.ipv6:
         spec["ipFamilyPolicy"] = "PreferDualStack"
     return {"apiVersion": "v1", "kind": "Service", "metadata": own, "spec": spec}

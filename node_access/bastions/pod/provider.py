@@ -5,24 +5,24 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from attestors.wire.ssh.errors import SSHRefused
-from attestors.wire.ssh.options import parse_network
 from node_access.bastions.contract import (
     InvalidSettings,
     NoKubernetes,
+    Place,
     ProviderUnavailable,
     SettingsDocuments,
     Surroundings,
 )
-from node_access.bastions.fields import mapping, require_known, text, texts
+from node_access.bastions.fields import mapping, networks, require_known, switch, text
 from node_access.bastions.pod.objects import PodSettings
 from node_access.bastions.pod.resources import PodBastions
 
-_KNOWN: Final = frozenset({"namespace", "image", "sshd", "ipv6", "egress", "serviceAnnotations", "nodeSelector"})
+_KNOWN: Final = frozenset(
+    {"namespace", "image", "sshd", "ipv6", "nodePorts", "egress", "serviceAnnotations", "nodeSelector"}
+)
 _NAMESPACE: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,510}", re.ASCII)
 _PATH: Final = re.compile(r"/[A-Za-z0-9._/-]{1,200}", re.ASCII)
-_NETWORK: Final = re.compile(r"[0-9A-Fa-f:./]{3,49}", re.ASCII)
 _KEY: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?", re.ASCII)
 _VALUE: Final = re.compile(r"[ -~]{0,1024}", re.ASCII)
 _OWN_PREFIX: Final = "access.cluster.x-k8s.io/"
@@ -38,22 +38,22 @@ class PodProvider:
         operator = documents.operator
         require_known(operator, _KNOWN, "the operator's settings")
         require_known(documents.policy, frozenset(), "a policy's settings")
-        ipv6 = operator.get("ipv6", False)
-        if not isinstance(ipv6, bool):
-            raise InvalidSettings("ipv6 must be true or false")
-        try:
-            egress = tuple(map(parse_network, texts(operator, "egress", _NETWORK)))
-        except SSHRefused as error:
-            raise InvalidSettings(f"egress: {error.message}") from error
         return PodSettings(
             namespace=text(operator, "namespace", _NAMESPACE),
             image=text(operator, "image", _IMAGE),
             sshd=text(operator, "sshd", _PATH, "/usr/sbin/sshd"),
-            ipv6=ipv6,
-            egress=egress,
+            ipv6=switch(operator, "ipv6", default=False),
+            node_ports=switch(operator, "nodePorts", default=False),
+            egress=networks(operator, "egress"),
             service_annotations=_pairs(operator, "serviceAnnotations"),
             node_selector=_pairs(operator, "nodeSelector"),
         )
+
+    def place(self, settings: Any) -> Place:
+        """See :class:`~node_access.bastions.contract.BastionProvider`: the namespace, in the Bastion's cluster."""
+        if not isinstance(settings, PodSettings):
+            raise TypeError("settings of another provider")
+        return Place((("namespace", settings.namespace),))
 
     def open(self, settings: Any, surroundings: Surroundings) -> PodBastions:
         """See :class:`~node_access.bastions.contract.BastionProvider`."""

@@ -6,7 +6,7 @@ import contextlib
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from node_access.bastions.contract import (
@@ -19,7 +19,6 @@ from node_access.bastions.contract import (
     Endpoint,
     Ensured,
     Gone,
-    InvalidBastion,
     Kubernetes,
     NotPermitted,
     ObjectExists,
@@ -31,12 +30,10 @@ from node_access.bastions.contract import (
     Surroundings,
     host_keys,
 )
+from node_access.bastions.owned import BASTION_MARK, CLUSTER_MARK, LONG_AGO, OWNER_MARK, UID_MARK, Found, owned
 from node_access.bastions.pod.objects import (
-    BASTION_ANNOTATION,
-    CLUSTER_ANNOTATION,
-    OWNER_LABEL,
+    NO_NODE_PORTS,
     PORT,
-    UID_LABEL,
     PodSettings,
     differs,
     network_policy,
@@ -51,7 +48,6 @@ from node_access.bastions.pod.objects import (
 
 _SOON: Final = timedelta(seconds=2)
 _LATER: Final = timedelta(minutes=1)
-_UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +69,10 @@ PODS: Final = Kind("/api/v1", "pods", "pod")
 SERVICES: Final = Kind("/api/v1", "services", "service")
 IN_ORDER: Final = (NETWORK_POLICIES, SECRETS, PODS, SERVICES)
 """Made in this order, so that no Pod runs without its policy, and deleted in the reverse one."""
+_NODE_PORTS_MESSAGE: Final = (
+    "the API server gives each Service of type LoadBalancer ports on the nodes, which loadBalancerSourceRanges do not "
+    "cover: use Kubernetes 1.22 or newer, or set nodePorts where the network plugin enforces NetworkPolicies"
+)
 
 
 class PodBastions:
@@ -87,26 +87,31 @@ class PodBastions:
         """Make what is missing, and change what differs."""
         if self._surroundings.now() >= bastion.not_after:
             return Broken("the end of the bastion has passed", final=True)
-        if not self._settings.ipv6 and any(network.version == 6 for network in bastion.ingress):
-            return Broken("the ingress has IPv6 networks, and the operator's settings say no ipv6", final=True)
         try:
+            if not self._settings.ipv6 and any(network.version == 6 for network in bastion.ingress):
+                # What is open for a former ingress closes first.
+                left = self.delete(bastion.reference, deadline)
+                reason = "the ingress has IPv6 networks, and the operator's settings say no ipv6"
+                return Broken(reason, final=True) if isinstance(left, Gone) else left
             return self._ensure(bastion, deadline)
         except NotPermitted as error:
             return Broken(str(error))
 
     def _ensure(self, bastion: Bastion, deadline: Deadline) -> Ensured:
         owner, now = self._surroundings.scope.owner, self._surroundings.now()
-        policy_spec = network_policy_spec(bastion, owner)
+        policy_spec, service_spec = network_policy_spec(bastion, owner), service_fields(bastion, owner, self._settings)
         wanted: Sequence[tuple[Kind, dict[str, Any], dict[str, Any]]] = (
             (NETWORK_POLICIES, network_policy(bastion, owner), {"spec": policy_spec}),
             (SECRETS, secret(bastion, owner), {"data": secret_data(bastion)}),
             (PODS, pod(bastion, owner, self._settings, now), {}),
-            (SERVICES, service(bastion, owner, self._settings), {"spec": service_fields(bastion, owner)}),
+            (SERVICES, service(bastion, owner, self._settings), {"spec": service_spec}),
         )
         present: dict[str, dict[str, Any]] = {}
         for kind, manifest, fields in wanted:
             own = self._own(kind, bastion.reference, deadline)
             if not own:
+                if kind is SERVICES and self._drops_the_choice(manifest, deadline):
+                    return Broken(_NODE_PORTS_MESSAGE, final=True)
                 try:
                     self._kubernetes.create(kind.collection(self._settings.namespace), manifest, deadline)
                 except ObjectExists:
@@ -116,12 +121,26 @@ class PodBastions:
             (found, *others) = own
             if others or _is_deleted(found):
                 return Pending(f"another {kind.name} with the Bastion's UID is in the way", _SOON)
+            if kind is SERVICES and not self._settings.node_ports and NO_NODE_PORTS not in found["spec"]:
+                self._delete(kind, found, deadline)
+                return Pending("the service has ports on nodes, and goes", _SOON)
             change = _change(found, fields)
             if change:
                 self._kubernetes.patch(self._path(kind, found), change, deadline)
                 return Pending(f"the {kind.name} has changed", _SOON)
             present[kind.plural] = found
         return self._state(bastion, present[PODS.plural], present[SERVICES.plural], deadline)
+
+    def _drops_the_choice(self, manifest: Mapping[str, Any], deadline: Deadline) -> bool:
+        """Whether the API server would give the Service node ports although it is told not to."""
+        if self._settings.node_ports:
+            return False
+        collection = SERVICES.collection(self._settings.namespace)
+        try:
+            stored = self._kubernetes.would_create(collection, manifest, deadline)
+        except ObjectExists:
+            return False  # the caller finds out whose it is
+        return stored["spec"].get(NO_NODE_PORTS) is not False
 
     def _state(
         self, bastion: Bastion, pod_object: Mapping[str, Any], service_object: Mapping[str, Any], deadline: Deadline
@@ -155,15 +174,15 @@ class PodBastions:
 
     def list(self, scope: Scope, deadline: Deadline) -> tuple[OwnedResources, ...]:
         """By the owner's label."""
-        found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+        found: dict[str, list[Found]] = {}
         for kind in IN_ORDER:
             path = kind.collection(self._settings.namespace)
-            for one in self._kubernetes.list(path, f"{OWNER_LABEL}={scope.owner}", deadline):
+            for one in self._kubernetes.list(path, f"{OWNER_MARK}={scope.owner}", deadline):
                 own = one["metadata"]
-                uid = str((own.get("labels") or {}).get(UID_LABEL, ""))
-                found.setdefault(uid, []).append((f"{kind.name} {own['name']}", own))
+                uid = str((own.get("labels") or {}).get(UID_MARK, ""))
+                found.setdefault(uid, []).append(_found(kind, own))
         now = self._surroundings.now()
-        return tuple(one for uid, resources in sorted(found.items()) for one in _owned(uid, resources, now))
+        return tuple(one for uid, resources in sorted(found.items()) for one in owned(uid, resources, now))
 
     def _own(self, kind: Kind, reference: BastionReference, deadline: Deadline) -> tuple[dict[str, Any], ...]:
         labels = selector(reference.uid, self._surroundings.scope.owner)
@@ -217,23 +236,14 @@ def _endpoints(addresses: Sequence[Mapping[str, Any]], bastion: Bastion) -> Iter
                 yield Endpoint(PORT, address)
 
 
-def _owned(uid: str, resources: Sequence[tuple[str, Mapping[str, Any]]], now: datetime) -> Iterator[OwnedResources]:
-    """One, unless the UID is none of ours: then it is somebody else's."""
-    annotations = resources[0][1].get("annotations") or {}
-    namespace, _, name = str(annotations.get(BASTION_ANNOTATION, "")).partition("/")
-    cluster = str(annotations.get(CLUSTER_ANNOTATION, ""))
-    for names in ((namespace, name, cluster), (_UNKNOWN, _UNKNOWN, _UNKNOWN)):
-        try:
-            reference = BastionReference(uid, *names)
-        except InvalidBastion:
-            continue  # somebody changed the annotations, or it is no UID
-        youngest = max(_time(own.get("creationTimestamp")) for _, own in resources)
-        yield OwnedResources(reference, max(timedelta(), now - youngest), tuple(text for text, _ in resources))
-        return
+def _found(kind: Kind, metadata: Mapping[str, Any]) -> Found:
+    annotations = metadata.get("annotations") or {}
+    bastion, cluster = (str(annotations.get(mark, "")) for mark in (BASTION_MARK, CLUSTER_MARK))
+    return Found(f"{kind.name} {metadata['name']}", bastion, cluster, _time(metadata.get("creationTimestamp")))
 
 
 def _time(text: Any) -> datetime:
     try:
         return datetime.fromisoformat(str(text).replace("Z", "+00:00"))
     except ValueError:
-        return datetime.fromtimestamp(0, UTC)
+        return LONG_AGO

@@ -48,6 +48,21 @@ class DescribedMetric:
     documentation: str
 
 
+def described_of(metrics: object) -> tuple[DescribedMetric, ...]:
+    """The metrics that are attributes of an object, in their order."""
+    return tuple(
+        DescribedMetric(
+            f"{family.name}_total" if family.type == "counter" else family.name,
+            family.type,
+            tuple(metric._labelnames),
+            family.documentation,
+        )
+        for metric in vars(metrics).values()
+        if isinstance(metric, MetricWrapperBase)
+        for family in metric.describe()
+    )
+
+
 class Metrics:
     """The controller's metrics, in their own registry so that tests can run several controllers in one process."""
 
@@ -285,14 +300,7 @@ class Metrics:
 
     def described(self) -> tuple[DescribedMetric, ...]:
         """Every metric, for documents and tests."""
-        found = []
-        for metric in vars(self).values():
-            if isinstance(metric, MetricWrapperBase):
-                for family in metric.describe():
-                    name = f"{family.name}_total" if family.type == "counter" else family.name
-                    found.append(DescribedMetric(name, family.type, tuple(metric._labelnames), family.documentation))
-        found.extend(DescribedMetric(*described) for described in self.gauges.described())
-        return tuple(found)
+        return (*described_of(self), *(DescribedMetric(*described) for described in self.gauges.described()))
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(name, documentation, labels, namespace=NAMESPACE, registry=self.registry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,31 @@ MAXIMUM_HOST_KEYS: Final = 8
 MAXIMUM_EGRESS: Final = 16
 MAXIMUM_PORT: Final = 65535
 READY: Final = "BastionReady"
+
+
+class BastionReason(enum.StrEnum):
+    """Reasons of the condition ``BastionReady``. The first three are GEP-0015's."""
+
+    SUCCEEDED = "SuccessfullyReconciled"
+    FAILED = "FailedReconciling"
+    DELETING = "DeletionInProgress"
+    TARGET_NOT_ALLOWED = "TargetNotAllowed"
+    """The operator does not allow a target."""
+    PLACE_CHANGED = "PlaceChanged"
+    """What was made is where the operator's settings do not look any more."""
+    PLACE_UNKNOWN = "PlaceUnknown"
+    """The status does not say where what was made is."""
+
+
+BROKEN: Final = frozenset(
+    {
+        BastionReason.FAILED,
+        BastionReason.TARGET_NOT_ALLOWED,
+        BastionReason.PLACE_CHANGED,
+        BastionReason.PLACE_UNKNOWN,
+    }
+)
+"""Those of a bastion that needs somebody."""
 _TEXT: Final = re.compile(r"[ -~]*")
 _ADDRESS: Final = re.compile(r"[0-9a-f.:]{2,39}")
 
@@ -197,6 +223,7 @@ def parse_address(value: Any) -> Address:
 
 
 __all__ = [
+    "BROKEN",
     "FINALIZER",
     "MAXIMUM_AUTHORITIES",
     "MAXIMUM_TARGETS",
@@ -204,6 +231,7 @@ __all__ = [
     "Address",
     "Bastion",
     "BastionCondition",
+    "BastionReason",
     "BastionStatus",
     "BastionTarget",
     "Endpoint",

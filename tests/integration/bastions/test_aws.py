@@ -25,6 +25,7 @@ from node_access.bastions.contract import (
     Gone,
     InvalidSettings,
     Pending,
+    Place,
     SettingsDocuments,
     Target,
 )
@@ -74,6 +75,26 @@ def test_the_instance_as_it_is_asked_for(cloud: AWSCloud) -> None:
     assert instance["ClientToken"].startswith(bastion.reference.uid)
     assert str(ready.endpoint.ip) == instance["PublicIpAddress"]
     assert str(ready.egress[0]) == f"{instance['PrivateIpAddress']}/32"
+
+
+def test_every_volume_of_the_image_ends_with_the_instance(cloud: AWSCloud) -> None:
+    """Although the image says that they stay, also the one with its system."""
+    bastion = make_bastion(cloud)
+    bring_up(cloud, bastion)
+    (instance,) = cloud.instances(bastion.reference.uid)
+    volumes = {one["DeviceName"]: one["Ebs"]["DeleteOnTermination"] for one in instance["BlockDeviceMappings"]}
+    assert volumes == {"/dev/sdb": True, "/dev/xvda": True}
+    take_down(cloud, bastion)
+    assert cloud.volumes(bastion.reference.uid) == []
+
+
+def test_an_image_that_is_not_there(cloud: AWSCloud) -> None:
+    cloud.settings = {**cloud.settings, "imageID": "ami-87654321"}
+    bastion = make_bastion(cloud)
+    answers = [ensure(cloud, bastion) for _ in range(4)]
+    assert isinstance(answers[-1], Broken)
+    assert "ami-87654321" in answers[-1].reason
+    take_down(cloud, bastion)
 
 
 def test_no_group_but_its_own_is_changed(cloud: AWSCloud) -> None:
@@ -327,3 +348,13 @@ def test_a_policy_chooses_among_the_operators_networks() -> None:
     }
     documents = SettingsDocuments({**SETTINGS, "networks": networks}, {"network": "b"})
     assert provider.settings(documents).network.subnet == "subnet-0000000b"
+
+
+def test_another_role_or_profile_of_the_same_account_is_the_same_place(cloud: AWSCloud) -> None:
+    def place(**changed: str) -> Place:
+        return provider.place(provider.settings(SettingsDocuments({**cloud.settings, **changed})))
+
+    role = "arn:aws:iam::111122223333:role/bastions"
+    assert place(roleARN=role) == place(roleARN=f"{role}-2", profile="other", externalID="7")
+    assert place(roleARN=role) != place(roleARN=role.replace("1111", "4444"))
+    assert place(roleARN=role) == place(roleARN=role, instanceType="t3.micro", imageID="ami-87654321")

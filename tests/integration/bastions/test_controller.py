@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from typing import Any, TypeVar
 
 import pytest
@@ -33,6 +34,7 @@ from signer.bastions.metrics import BastionMetrics
 from signer.bastions.providers import Providers
 from signer.bastions.run import BastionOptions, run_bastions
 from signer.bastions.sweep import Sweep
+from signer.bastions.targets import OperatorTargets
 from signer.kube.client import Client
 from signer.kube.resources import BASTIONS, EVENTS
 from signer.model.access.bastion import FINALIZER, parse_bastion
@@ -46,6 +48,8 @@ NAMESPACE = "team-a"
 PATH = BASTIONS.object("repair", NAMESPACE)
 SECRET = HostKeySecret(b"s" * 32)
 ALLOWED = OperatorProvider(frozenset({NAMESPACE}), {"sizes": ["small", "large"], "token": "hunter2-of-the-cloud"})
+TARGETS = OperatorTargets()
+REFUSED = "node_access_bastion_refusals_total"
 
 
 @pytest.fixture
@@ -93,12 +97,19 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    api: EmbeddedAPI, allowed: OperatorProvider = ALLOWED, *, now: datetime | None = None, provider: str = NAME
+    api: EmbeddedAPI,
+    allowed: OperatorProvider = ALLOWED,
+    *,
+    now: datetime | None = None,
+    provider: str = NAME,
+    owner: str = "suite",
+    targets: OperatorTargets = TARGETS,
+    forgotten: frozenset[str] = frozenset(),
 ) -> AsyncIterator[Running]:
     """Runs as a process does; ends by ``stop``."""
     clock = [now or datetime(2026, 11, 27, 15, tzinfo=UTC)]
     stop, metrics = asyncio.Event(), BastionMetrics()
-    configuration = BastionConfiguration(Scope("suite"), {provider: allowed})
+    configuration = BastionConfiguration(Scope(owner), {provider: allowed}, targets=targets, forgotten=forgotten)
     async with Client(api.connection()) as client:
         made = Running(client, metrics, clock)
         options = BastionOptions(memory_registry(), metrics, lambda: clock[0])
@@ -215,7 +226,7 @@ async def test_a_policy_chooses_among_what_the_operator_allows(api: EmbeddedAPI)
     async with running(api) as controller:
         await controller.create(settings={"size": "large"})
         await controller.wait(is_ready)
-    assert MEMORY.settings[-1].policy == {"size": "large"}
+    assert {"size": "large"} in [one.policy for one in MEMORY.settings]
     assert MEMORY.settings[-1].operator["token"] == "hunter2-of-the-cloud"
 
 
@@ -332,11 +343,12 @@ async def test_a_restarted_controller_goes_on(api: EmbeddedAPI) -> None:
     async with running(api) as controller:
         await controller.create()
         before = await controller.wait(is_ready)
+    ensured = len(MEMORY.ensured)
     async with running(api) as controller:
-        await controller.wait(lambda found: len(MEMORY.ensured) == 2)
+        await controller.wait(lambda found: len(MEMORY.ensured) > ensured)
     after = api.get("bastions.access.cluster.x-k8s.io", "repair", NAMESPACE)
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    assert MEMORY.ensured[0].host_key == MEMORY.ensured[1].host_key
+    assert MEMORY.ensured[0].host_key == MEMORY.ensured[-1].host_key
 
 
 async def test_another_finalizer_stays(api: EmbeddedAPI) -> None:
@@ -363,6 +375,225 @@ async def test_settings_of_the_operator_are_checked_at_the_start(api: EmbeddedAP
     with pytest.raises(InvalidSettings, match=r"providers\.memory: there is no setting password"):
         async with running(api, OperatorProvider(frozenset(), {"password": "x"})):
             await asyncio.sleep(0.2)
+
+
+# Targets
+
+
+def has_reason(reason: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda manifest: condition(manifest) == ("False", reason)
+
+
+@pytest.mark.parametrize(
+    ("target", "setting"),
+    [
+        ({"addresses": ["203.0.113.80"], "port": 22}, "targetNetworks"),
+        ({"addresses": ["2001:db8::80"], "port": 22}, "targetNetworks"),
+        ({"addresses": ["10.0.0.5"], "port": 6443}, "targetPorts"),
+    ],
+    ids=["a public address", "a public address of IPv6", "another port"],
+)
+async def test_a_target_that_the_operator_does_not_allow(
+    api: EmbeddedAPI, target: dict[str, Any], setting: str
+) -> None:
+    """A tenant writes the addresses of Machines, and the policy's port: beside a node that is allowed, too."""
+    async with running(api) as controller:
+        await controller.create(targets=[{"addresses": ["10.0.0.4"], "port": 22}, target])
+        found = await controller.wait(has_reason("TargetNotAllowed"))
+        assert setting in found["status"]["conditions"][0]["message"]
+        assert found["status"]["lastOperation"]["state"] == "Failed"
+        assert "finalizers" not in found["metadata"]
+    assert MEMORY.ensured == []
+
+
+async def test_an_address_outside_beside_one_within_is_left_out(api: EmbeddedAPI) -> None:
+    """A Machine lists its public address, too."""
+    async with running(api) as controller:
+        await controller.create(targets=[{"addresses": ["10.0.0.5", "203.0.113.80"], "port": 22}])
+        found = await controller.wait(is_ready)
+        assert "203.0.113.80" in found["status"]["conditions"][0]["message"]
+    assert {str(one) for bastion in MEMORY.ensured for one, _ in bastion.destinations} == {"10.0.0.5"}
+
+
+async def test_targets_by_namespace(api: EmbeddedAPI) -> None:
+    only = (ip_network("10.7.0.0/16"),)
+    narrow = OperatorTargets(networks_by_namespace={NAMESPACE: only}, ports_by_namespace={"team-b": frozenset({2222})})
+    async with running(api, OperatorProvider(frozenset({"*"})), targets=narrow) as controller:
+        await controller.create()
+        await controller.wait(has_reason("TargetNotAllowed"))
+        await controller.create("team-b", targets=[{"addresses": ["10.0.0.5"], "port": 2222}])
+        await controller.wait(is_ready, BASTIONS.object("repair", "team-b"))
+
+
+async def test_targets_that_the_operator_withdraws_are_closed(api: EmbeddedAPI) -> None:
+    async with running(api) as controller:
+        await controller.create()
+        await controller.wait(is_ready)
+    async with running(api, targets=OperatorTargets(networks=())) as controller:
+        found = await controller.wait(has_reason("TargetNotAllowed"))
+        await until_gone()
+        assert found["status"].get("ingress") is None
+    assert MEMORY.made == {}
+
+
+async def until_gone() -> None:
+    async with asyncio.timeout(20):
+        while MEMORY.made:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+# What the operator withdraws, and ends
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        OperatorProvider(frozenset(), ALLOWED.settings),
+        OperatorProvider(frozenset({"*"}), ALLOWED.settings, former_namespaces=frozenset({NAMESPACE})),
+        OperatorProvider(frozenset({NAMESPACE}), {"sizes": ["small"]}),
+    ],
+    ids=["no namespace", "a former namespace", "a setting that the policy chose"],
+)
+async def test_what_is_no_longer_allowed_ends(api: EmbeddedAPI, allowed: OperatorProvider) -> None:
+    async with running(api) as controller:
+        await controller.create(settings={"size": "large"})
+        await controller.wait(is_ready)
+    async with running(api, allowed) as controller:
+        found = await controller.wait(lambda found: has_failed(found) and "finalizers" not in found["metadata"])
+        assert "allow" in found["status"]["conditions"][0]["message"]
+    assert MEMORY.made == {}
+    async with running(api) as controller:  # allowed again
+        await controller.wait(is_ready)
+
+
+async def test_what_is_no_longer_allowed_and_cannot_be_removed_is_told(api: EmbeddedAPI) -> None:
+    async with running(api) as controller:
+        await controller.create()
+        await controller.wait(is_ready)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("signer.bastions.providers.Providers.check", lambda self: None)
+        async with running(api, provider="other") as controller:
+            found = await controller.wait(has_failed)
+            assert "namespaces: []" in found["status"]["conditions"][0]["message"]
+            assert found["status"].get("ingress") is None
+            assert found["metadata"]["finalizers"] == [FINALIZER]
+
+
+@pytest.mark.parametrize("not_after", ["2026-11-27T22:00:00Z", "never"])
+async def test_an_object_that_became_invalid_ends_at_its_end(api: EmbeddedAPI, not_after: str) -> None:
+    """Without a readable end, at once."""
+    async with running(api) as controller:
+        await controller.create()
+        await controller.wait(is_ready)
+        await controller.client.patch(PATH, {"spec": {"principal": "root@worker-1"}})
+        await controller.wait(has_failed)
+        assert MEMORY.made
+        if not_after != "never":
+            controller.now[0] = datetime(2026, 11, 27, 22, 0, 1, tzinfo=UTC)
+        await controller.client.patch(PATH, {"spec": {"notAfter": not_after}, "metadata": {"labels": {"a": "b"}}})
+        await controller.wait(lambda found: "finalizers" not in found["metadata"])
+    assert MEMORY.made == {}
+
+
+# Places
+
+
+async def test_what_was_made_elsewhere_is_not_taken_for_gone(api: EmbeddedAPI) -> None:
+    async with running(api) as controller:
+        await controller.create()
+        found = await controller.wait(is_ready)
+        assert [one["setting"] for one in found["status"]["place"]] == ["owner", "region"]
+        assert controller.metrics.registry.get_sample_value(REFUSED, {"reason": "PlaceChanged"}) is None
+        assert "north" not in str(found)
+    MEMORY.region = "south"
+    async with running(api) as controller:
+        found = await controller.wait(has_reason("PlaceChanged"))
+        assert "another value of region" in found["status"]["conditions"][0]["message"]
+        counted = controller.metrics.registry.get_sample_value(REFUSED, {"reason": "PlaceChanged"})
+        assert counted == 1
+        await controller.client.delete(PATH)
+        found = await controller.wait(lambda found: found["status"]["lastOperation"]["type"] == "Delete")
+        assert has_reason("PlaceChanged")(found)
+        assert found["metadata"]["finalizers"] == [FINALIZER]
+    assert [*MEMORY.made] == [found["metadata"]["uid"]]  # and no second one in the south
+    assert {*MEMORY.regions.values()} == {"north"}
+    MEMORY.region = "north"
+    async with running(api) as controller:
+        await controller.wait_gone()
+    assert MEMORY.made == {}
+
+
+async def test_another_owner_finds_nothing(api: EmbeddedAPI) -> None:
+    async with running(api) as controller:
+        await controller.create()
+        await controller.wait(is_ready)
+    async with running(api, owner="other") as controller:
+        await controller.client.delete(PATH)
+        found = await controller.wait(has_reason("PlaceChanged"))
+        assert "another value of owner" in found["status"]["conditions"][0]["message"]
+
+
+async def test_a_place_is_recorded_before_anything_is_made(api: EmbeddedAPI) -> None:
+    seen: list[int] = []
+
+    def ensure(bastion: Bastion) -> Ensured:
+        manifest = api.get("bastions.access.cluster.x-k8s.io", "repair", NAMESPACE)
+        seen.append(len(manifest["status"]["place"]))
+        MEMORY.ensure = None
+        return Pending("the instance starts", timedelta(milliseconds=20))
+
+    MEMORY.ensure = ensure
+    async with running(api) as controller:
+        await controller.create()
+        await controller.wait(is_ready)
+    assert seen == [2]
+
+
+async def test_a_lost_status_is_recorded_again_where_the_bastion_is(api: EmbeddedAPI) -> None:
+    async with running(api) as controller:
+        await controller.create()
+        await controller.wait(is_ready)
+    await lose_status(api)
+    async with running(api) as controller:
+        await controller.wait(lambda found: is_ready(found) and bool(found["status"].get("place")))
+        await controller.client.delete(PATH)
+        await controller.wait_gone()
+    assert MEMORY.made == {}
+
+
+async def test_a_lost_status_and_another_place_keep_the_finalizer(api: EmbeddedAPI) -> None:
+    async with running(api) as controller:
+        await controller.create()
+        await controller.wait(is_ready)
+    await lose_status(api)
+    MEMORY.region = "south"
+    async with running(api) as controller:
+        await controller.wait(has_reason("PlaceUnknown"))
+        await controller.client.delete(PATH)
+        found = await controller.wait(lambda found: found["status"]["lastOperation"]["type"] == "Delete")
+        assert has_reason("PlaceUnknown")(found)
+        assert found["metadata"]["finalizers"] == [FINALIZER]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_the_operator_forgets_what_is_elsewhere(api: EmbeddedAPI, is_lost: bool) -> None:
+    async with running(api) as controller:
+        await controller.create()
+        found = await controller.wait(is_ready)
+    if is_lost:
+        await lose_status(api)
+    MEMORY.region = "south"
+    uid = found["metadata"]["uid"]
+    async with running(api, forgotten=frozenset({uid})) as controller:
+        await controller.client.delete(PATH)
+        await controller.wait_gone()
+    assert [*MEMORY.made] == [uid]
+
+
+async def lose_status(api: EmbeddedAPI) -> None:
+    async with Client(api.connection()) as client:
+        lost = dict.fromkeys(("place", "conditions", "ingress", "hostKeys", "egress", "observedGeneration"))
+        await client.patch(f"{PATH}/status", {"status": lost})
 
 
 # The sweep

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -29,14 +29,15 @@ from node_access.bastions.contract import (
     Target,
     host_keys,
 )
+from node_access.bastions.pod.objects import NO_NODE_PORTS
 from node_access.bastions.pod.provider import provider
-from node_access.bastions.pod.resources import NETWORK_POLICIES, PODS, SECRETS, SERVICES
+from node_access.bastions.pod.resources import NETWORK_POLICIES, PODS, SECRETS, SERVICES, PodBastions
 from node_access.bastions.suite import BastionSuite, FakeCloud, bring_up, make_bastion, network, take_down
 from signer.bastions.kubernetes_calls import KubernetesCalls
 from signer.testing.api import EmbeddedAPI
 from tests.integration.bastions.test_local import PERSON, certified
 from tests.support.bastions.kubernetes import kubernetes_calls
-from tests.support.bastions.pod_cloud import NAMESPACE, NETWORK_POLICY_DEFINITION, PodCloud
+from tests.support.bastions.pod_cloud import NAMESPACE, NETWORK_POLICY_DEFINITION, FaultyKubernetes, PodCloud
 from tests.support.binaries import MissingPart, build_cache, skip_or_fail
 from tests.support.openssh import find_sshd, write_private_key
 from tests.support.processes import Programs, free_port
@@ -135,6 +136,35 @@ def test_a_service_that_selects_other_pods_is_mended(cloud: PodCloud) -> None:
     assert only(cloud, SERVICES)["spec"]["selector"] == service["spec"]["selector"]
 
 
+class DroppingKubernetes(FaultyKubernetes):
+    """An API server that does not know the choice of node ports."""
+
+    def would_create(self, path: str, body: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
+        answer = super().would_create(path, body, deadline)
+        return {**answer, "spec": {key: value for key, value in answer["spec"].items() if key != NO_NODE_PORTS}}
+
+
+def test_a_port_on_every_node_is_refused_unless_the_operator_allows_it(
+    cloud: PodCloud, kubernetes: KubernetesCalls
+) -> None:
+    """Its source ranges do not cover node ports. kube-apiserver: tests/e2e/test_bastion_pods.py."""
+    bastion = make_bastion(cloud)
+
+    def resources(**settings: Any) -> PodBastions:
+        parsed = provider.settings(SettingsDocuments({**cloud.settings, **settings}))
+        return PodBastions(parsed, Surroundings(Scope("suite"), now=cloud.now), DroppingKubernetes(kubernetes))
+
+    answers = [resources().ensure(bastion, Deadline.after(60)) for _ in range(5)]
+    assert isinstance(answers[-1], Broken)
+    assert "nodePorts" in answers[-1].reason
+    assert cloud.plain.list(SERVICES.collection(NAMESPACE), "", Deadline.after(60)) == ()
+    resources(nodePorts=True).ensure(bastion, Deadline.after(60))
+    service = only(cloud, SERVICES)
+    assert NO_NODE_PORTS not in service["spec"]
+    resources().ensure(bastion, Deadline.after(60))  # the operator takes it back: it has node ports, perhaps
+    assert cloud.plain.list(SERVICES.collection(NAMESPACE), "", Deadline.after(60)) == ()
+
+
 def test_an_object_of_that_name_is_left_alone(cloud: PodCloud) -> None:
     bastion = make_bastion(cloud)
     name = f"bastion-{bastion.reference.uid}"
@@ -172,6 +202,7 @@ def test_ipv6_needs_the_operators_word(cloud: PodCloud) -> None:
         {"serviceAnnotations": {"a": 1}},
         {"sshd": "sshd"},
         {"ipv6": "yes"},
+        {"nodePorts": "no"},
         {"egress": ["10.0.0.1/8"]},
     ],
 )

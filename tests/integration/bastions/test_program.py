@@ -129,7 +129,8 @@ def test_a_bastion_from_object_to_nothing(controllers: Controllers) -> None:
     before = sorted(controllers.cloud.resources(uid))
     assert len(before) == controllers.cloud.complete()
     second = controllers.start()
-    assert sorted(controllers.cloud.resources(uid)) == before
+    # Its look at the port is a connection, which is one process more for a moment.
+    wait_until(lambda: sorted(controllers.cloud.resources(uid)) == before, "the bastion is as it was")
 
     controllers.api.delete(PLURAL, "repair", NAMESPACE)
     wait_until(lambda: not controllers.cloud.resources(uid), "nothing is left")

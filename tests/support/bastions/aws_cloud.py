@@ -17,13 +17,7 @@ from moto import mock_aws
 from attestors.wire.ssh.options import parse_network
 from node_access.bastions.aws.ec2 import EC2
 from node_access.bastions.aws.provider import provider
-from node_access.bastions.aws.resources import (
-    BASTION_TAG,
-    CLUSTER_TAG,
-    OWNER_TAG,
-    UID_TAG,
-    AWSBastions,
-)
+from node_access.bastions.aws.resources import AWSBastions
 from node_access.bastions.contract import (
     Bastion,
     BastionProvider,
@@ -33,12 +27,13 @@ from node_access.bastions.contract import (
     SettingsDocuments,
     Surroundings,
 )
+from node_access.bastions.owned import BASTION_MARK, CLUSTER_MARK, OWNER_MARK, UID_MARK
 from node_access.bastions.suite import OWNER, Fault
-from tests.support.bastions.ec2_errors import EC2Errors
+from tests.support.bastions.ec2_errors import IMAGE, EC2Errors
 from tests.support.closing import ClosedAtTheEnd
 
 REGION: Final = "eu-central-1"
-_FILTER_OF_UID: Final = f"tag:{UID_TAG}"
+_FILTER_OF_UID: Final = f"tag:{UID_MARK}"
 
 
 class AWSCloud(ClosedAtTheEnd):
@@ -68,10 +63,20 @@ class AWSCloud(ClosedAtTheEnd):
         self.settings: Mapping[str, Any] = {
             "region": REGION,
             "networks": {"a": {"subnetID": self.subnet, "standingSecurityGroupID": self.standing}},
-            "imageID": "ami-12345678",
+            "imageID": IMAGE,
             "instanceType": "t3.nano",
             "ipv6": True,
         }
+        self.without_ipv6: Mapping[str, Any] = {**self.settings, "ipv6": False}
+        self.elsewhere: Sequence[Mapping[str, Any]] = [
+            {**self.settings, name: value}
+            for name, value in (
+                ("region", "eu-west-1"),
+                ("roleARN", "arn:aws:iam::111122223333:role/bastions"),
+                ("profile", "other"),
+                ("endpointURL", "https://ec2.example.com"),
+            )
+        ]
 
     def _subnet(self) -> str:
         vpc = self.plain.describe_vpcs(VpcIds=[self.vpc])["Vpcs"][0]
@@ -121,10 +126,18 @@ class AWSCloud(ClosedAtTheEnd):
         return [
             *(f"instance {one['InstanceId']}" for one in self.instances(uid)),
             *(f"security group {one['GroupId']}" for one in self.groups(uid)),
+            *(f"volume {one['VolumeId']}" for one in self.volumes(uid)),
         ]
 
+    def volumes(self, uid: str) -> list[dict[str, Any]]:
+        """The volumes of the bastion's instances."""
+        found: list[dict[str, Any]] = self.plain.describe_volumes(Filters=[{"Name": _FILTER_OF_UID, "Values": [uid]}])[
+            "Volumes"
+        ]
+        return found
+
     def complete(self) -> int:
-        return 2
+        return 4
 
     def user_data(self, uid: str) -> dict[str, Any]:
         """What the instance was told, parsed."""
@@ -142,6 +155,8 @@ class AWSCloud(ClosedAtTheEnd):
         return base64.b64decode(content).decode()
 
     def open_to(self, uid: str) -> frozenset[Network]:
+        if not self.instances(uid):
+            return frozenset()
         (instance,) = self.instances(uid)
         groups = [one["GroupId"] for one in instance["SecurityGroups"]]
         found: set[Network] = set()
@@ -181,8 +196,8 @@ class AWSCloud(ClosedAtTheEnd):
     def add_foreign(self, bastion: Bastion) -> Callable[[], bool]:
         names, name = bastion.reference, f"node-access-{bastion.reference.uid}"
         others = [
-            {"Name": name, BASTION_TAG: f"{names.namespace}/{names.name}", CLUSTER_TAG: names.cluster},
-            {"Name": name, UID_TAG: names.uid, OWNER_TAG: "another-owner"},
+            {"Name": name, BASTION_MARK: f"{names.namespace}/{names.name}", CLUSTER_MARK: names.cluster},
+            {"Name": name, UID_MARK: names.uid, OWNER_MARK: "another-owner"},
         ]
         group_ids, instance_ids = [], []
         for number, tags in enumerate(others):

@@ -1,20 +1,23 @@
 """What EC2 does and moto does not, as hooks of botocore; and faults in calls.
 
 moto 5.2.5 ignores ClientToken, deletes security groups in use, refuses to terminate an instance twice, accepts networks
-with host bits, gives no IPv6 addresses, and starts and ends instances at once. Sources: "Ensuring idempotency in Amazon
-EC2 API requests", and EC2's list of error codes.
+with host bits, gives no IPv6 addresses, knows no volumes of images, and starts and ends instances at once. Sources:
+"Ensuring idempotency in Amazon EC2 API requests", and EC2's list of error codes.
 """
 
 from __future__ import annotations
 
 import copy
 import ipaddress
+import re
 from typing import Any, Final
 
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError
 
 from node_access.bastions.suite import Fault, Killed
 
+IMAGE: Final = "ami-12345678"
+"""An image with two volumes, which outlive an instance unless it is told otherwise."""
 _CHANGING: Final = ("CreateSecurityGroup", "DeleteSecurityGroup", "RunInstances", "TerminateInstances")
 
 
@@ -73,6 +76,8 @@ class EC2Errors:
                     ipaddress.ip_network(value)
                 except ValueError:
                     return self._error("InvalidParameterValue")
+        if model.name == "DescribeImages":
+            return self._image(body["ImageId.1"])
         if model.name == "RunInstances":
             return self._run(body)
         if model.name == "TerminateInstances":
@@ -80,6 +85,14 @@ class EC2Errors:
         if model.name == "DeleteSecurityGroup" and self._is_in_use(body["GroupId"]):
             return self._error("DependencyViolation")
         return None
+
+    def _image(self, image: str) -> Any:
+        if image != IMAGE:
+            return self._error("InvalidAMIID.NotFound")
+        kept = {"DeleteOnTermination": False, "VolumeSize": 8}
+        devices = [{"DeviceName": name, "Ebs": kept} for name in ("/dev/xvda", "/dev/sdb")]
+        ephemeral = {"DeviceName": "/dev/sdc", "VirtualName": "ephemeral0"}
+        return self._answer({"Images": [{"ImageId": image, "BlockDeviceMappings": [*devices, ephemeral]}]})
 
     def _run(self, body: dict[str, Any]) -> Any:
         self._token = body.get("ClientToken", "")
@@ -93,6 +106,8 @@ class EC2Errors:
                 return self._error("IdempotentInstanceTerminated")
             return self._answer(copy.deepcopy(answer))
         self._tokens[self._token] = dict(body), None
+        for key in [one for one in body if re.fullmatch(r"BlockDeviceMapping\.[0-9]+\.DeviceName", one)]:
+            body[key.replace("DeviceName", "Ebs.VolumeSize")] = 8  # EC2 takes it from the image
         return None
 
     def _terminate(self, instances: list[str]) -> Any:

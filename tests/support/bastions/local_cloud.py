@@ -107,6 +107,8 @@ class LocalCloud(ClosedAtTheEnd):
             "sshd": str(wrapper),
             "egress": ["192.0.2.9/32"],
         }
+        self.without_ipv6: Mapping[str, Any] = self.settings
+        self.elsewhere: Sequence[Mapping[str, Any]] = [{**self.settings, "folder": str(self.folder / "elsewhere")}]
         self._fault_in: list[int] = []
         self._failed = False
         self._dies = False

@@ -19,6 +19,7 @@ from node_access.bastions.contract import (
     Gone,
     InvalidSettings,
     OwnedResources,
+    Place,
     Ready,
     Scope,
     SettingsDocuments,
@@ -35,12 +36,16 @@ class Memory:
     """The cloud. Each test clears it."""
 
     made: dict[str, Bastion] = field(default_factory=dict)
+    regions: dict[str, str] = field(default_factory=dict)
+    """Where each was made."""
     leaked: list[OwnedResources] = field(default_factory=list)
     ensured: list[Bastion] = field(default_factory=list)
     deleted: list[BastionReference] = field(default_factory=list)
     settings: list[SettingsDocuments] = field(default_factory=list)
     ensure: Callable[[Bastion], Ensured] | None = None
     delete: Callable[[BastionReference], Deleted] | None = None
+    region: str = "north"
+    """Where the provider looks. What was made elsewhere is not found."""
     age: timedelta = timedelta(hours=1)
 
 
@@ -55,6 +60,7 @@ class MemoryBastions:
         if MEMORY.ensure is not None:
             return MEMORY.ensure(bastion)
         MEMORY.made[bastion.reference.uid] = bastion
+        MEMORY.regions.setdefault(bastion.reference.uid, MEMORY.region)
         endpoint = Endpoint(22, ip_address("203.0.113.5"))
         return Ready(endpoint, host_keys(bastion), (ip_network("10.9.0.7/32"),))
 
@@ -62,12 +68,17 @@ class MemoryBastions:
         MEMORY.deleted.append(reference)
         if MEMORY.delete is not None:
             return MEMORY.delete(reference)
-        MEMORY.made.pop(reference.uid, None)
+        if MEMORY.regions.get(reference.uid) == MEMORY.region:
+            MEMORY.made.pop(reference.uid, None)
         MEMORY.leaked[:] = [one for one in MEMORY.leaked if one.reference.uid != reference.uid]
         return Gone()
 
     def list(self, scope: Scope, deadline: Deadline) -> tuple[OwnedResources, ...]:
-        own = [OwnedResources(one.reference, MEMORY.age, ("thing",)) for one in MEMORY.made.values()]
+        own = [
+            OwnedResources(one.reference, MEMORY.age, ("thing",))
+            for uid, one in MEMORY.made.items()
+            if MEMORY.regions[uid] == MEMORY.region
+        ]
         return (*own, *MEMORY.leaked)
 
 
@@ -86,6 +97,9 @@ class MemoryProvider:
             raise InvalidSettings(f"size: the operator does not allow {size}")
         MEMORY.settings.append(documents)
         return str(size)
+
+    def place(self, settings: Any) -> Place:
+        return Place((("region", MEMORY.region),))
 
     def open(self, settings: Any, surroundings: Surroundings) -> MemoryBastions:
         return MemoryBastions()

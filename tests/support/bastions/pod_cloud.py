@@ -22,7 +22,8 @@ from node_access.bastions.contract import (
     SettingsDocuments,
     Surroundings,
 )
-from node_access.bastions.pod.objects import BASTION_ANNOTATION, CLUSTER_ANNOTATION, OWNER_LABEL, UID_LABEL, name_of
+from node_access.bastions.owned import BASTION_MARK, CLUSTER_MARK, OWNER_MARK, UID_MARK
+from node_access.bastions.pod.objects import name_of
 from node_access.bastions.pod.provider import provider
 from node_access.bastions.pod.resources import IN_ORDER, NETWORK_POLICIES, PODS, SECRETS, SERVICES, PodBastions
 from node_access.bastions.suite import OWNER, Fault, Killed
@@ -73,6 +74,9 @@ class FaultyKubernetes:
     def create(self, path: str, body: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         return self._call(lambda: self._real.create(path, body, deadline))
 
+    def would_create(self, path: str, body: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
+        return self._call(lambda: self._real.would_create(path, body, deadline))
+
     def patch(self, path: str, patch: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         return self._call(lambda: self._real.patch(path, patch, deadline))
 
@@ -117,6 +121,8 @@ class PodCloud:
             "serviceAnnotations": {"example.com/scheme": "internet-facing"},
             "egress": ["192.0.2.0/24"],
         }
+        self.without_ipv6: Mapping[str, Any] = {**self.settings, "ipv6": False}
+        self.elsewhere: Sequence[Mapping[str, Any]] = [{**self.settings, "namespace": "elsewhere"}]
 
     @property
     def provider(self) -> BastionProvider:
@@ -154,8 +160,13 @@ class PodCloud:
         return 4
 
     def open_to(self, uid: str) -> frozenset[Network]:
+        if not self._of(SERVICES, uid):
+            assert not self._of(PODS, uid)
+            return frozenset()
         (service,), (policy,) = self._of(SERVICES, uid), self._of(NETWORK_POLICIES, uid)
         assert service["spec"]["type"] == "LoadBalancer"
+        assert service["spec"]["allocateLoadBalancerNodePorts"] is False
+        assert "nodePort" not in service["spec"]["ports"][0]
         (rule,) = policy["spec"]["ingress"]
         assert [one["port"] for one in rule["ports"]] == [2222]
         ranges = frozenset(map(parse_network, service["spec"]["loadBalancerSourceRanges"]))
@@ -165,7 +176,7 @@ class PodCloud:
     def destinations(self, uid: str) -> frozenset[tuple[IPAddress, int]]:
         (policy,), (secret,) = self._of(NETWORK_POLICIES, uid), self._of(SECRETS, uid)
         assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
-        assert policy["spec"]["podSelector"]["matchLabels"][UID_LABEL] == uid
+        assert policy["spec"]["podSelector"]["matchLabels"][UID_MARK] == uid
         found = {
             (parse_network(one["ipBlock"]["cidr"]), port["port"])
             for rule in policy["spec"]["egress"]
@@ -179,7 +190,9 @@ class PodCloud:
     def widen(self, uid: str) -> None:
         (service,) = self._of(SERVICES, uid)
         (policy,) = self._of(NETWORK_POLICIES, uid)
-        wide = {"spec": {"loadBalancerSourceRanges": ["203.0.113.0/24"]}}
+        (port,) = service["spec"]["ports"]
+        ports = {"allocateLoadBalancerNodePorts": True, "ports": [{**port, "nodePort": 30222}]}
+        wide = {"spec": {"loadBalancerSourceRanges": ["203.0.113.0/24"], **ports}}
         self.plain.patch(self._path(SERVICES, service), wide, _deadline())
         everything: dict[str, Any] = {"spec": {"ingress": [{}], "egress": [{}]}}
         self.plain.patch(self._path(NETWORK_POLICIES, policy), everything, _deadline())
@@ -191,8 +204,8 @@ class PodCloud:
 
     def add_foreign(self, bastion: Bastion) -> Callable[[], bool]:
         names = bastion.reference
-        annotations = {BASTION_ANNOTATION: f"{names.namespace}/{names.name}", CLUSTER_ANNOTATION: names.cluster}
-        tagged: list[dict[str, str]] = [{}, {UID_LABEL: names.uid}, {UID_LABEL: names.uid, OWNER_LABEL: "another"}]
+        annotations = {BASTION_MARK: f"{names.namespace}/{names.name}", CLUSTER_MARK: names.cluster}
+        tagged: list[dict[str, str]] = [{}, {UID_MARK: names.uid}, {UID_MARK: names.uid, OWNER_MARK: "another"}]
         paths = []
         for number, labels in enumerate(tagged):
             name = f"{name_of(names.uid)}-{number}"
@@ -218,7 +231,7 @@ class PodCloud:
                         self.plain.delete(self._path(kind, one), one["metadata"]["uid"], _deadline())
 
     def _of(self, kind: Any, uid: str) -> tuple[dict[str, Any], ...]:
-        return tuple(self._list(kind, f"{UID_LABEL}={uid},{OWNER_LABEL}={OWNER}"))
+        return tuple(self._list(kind, f"{UID_MARK}={uid},{OWNER_MARK}={OWNER}"))
 
     def _list(self, kind: Any, selector: str) -> Sequence[dict[str, Any]]:
         return self.plain.list(kind.collection(NAMESPACE), selector, _deadline())

@@ -167,3 +167,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "capi-node-attestation.webhookClientAuthorities" -}}
 {{- if .Values.access.webhook.enabled }}{{ .Values.access.webhook.clientAuthorities }}{{ end -}}
 {{- end -}}
+
+{{/* What both controllers may connect to, for a NetworkPolicy. */}}
+{{- define "capi-node-attestation.egress" -}}
+- ports:
+    - port: 53
+      protocol: UDP
+    - port: 53
+      protocol: TCP
+- ports:
+    {{- range .Values.networkPolicy.egressPorts }}
+    - port: {{ . }}
+      protocol: TCP
+    {{- end }}
+{{- with .Values.networkPolicy.extraEgress }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

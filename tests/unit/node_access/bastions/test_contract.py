@@ -63,7 +63,24 @@ def test_what_is_no_bastion(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1", "::1", "169.254.169.254", "fe80::1", "::", "224.0.0.1", "::ffff:10.0.0.1", "fd00:ec2::254"]
+    "address",
+    [
+        "127.0.0.1",
+        "::1",
+        "169.254.169.254",
+        "fe80::1",
+        "::",
+        "224.0.0.1",
+        "::ffff:10.0.0.1",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+        "192.0.0.192",
+        "::7f00:1",
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::7f00:1",
+        "2002:a9fe:a9fe::1",
+        "2001:0:a9fe:a9fe::1",
+    ],
 )
 def test_what_is_no_node(address: str) -> None:
     """The metadata service of a cloud would give a person the bastion's own rights."""
@@ -116,6 +133,7 @@ def test_pending_is_asked_again_soon() -> None:
 
 def test_a_reason_is_one_bounded_line() -> None:
     assert one_line("a\nb\x1b[31m\tc") == "a b [31m c"
+    assert one_line("nœud") == "n?ud"  # the grant controller reads ASCII
     assert len(one_line("a" * 5000)) == 512
 
 

@@ -10,6 +10,7 @@ import pytest
 from signer.bastions.configuration import read_bastion_configuration
 from signer.bastions.entry import EXIT_USAGE, main
 from signer.bastions.host_keys import HostKeySecret, read_host_key_secret
+from signer.bastions.targets import PRIVATE_NETWORKS
 from signer.configuration import InvalidConfiguration
 
 UID = "5d1c2b6a-3a0e-4f4a-a9b1-5a1b8c0d9e03"
@@ -38,6 +39,39 @@ def test_the_file(tmp_path: Path) -> None:
     assert "eu-central-1" not in repr(read)
 
 
+def test_targets_are_private_unless_the_operator_says_others(tmp_path: Path) -> None:
+    targets = read_bastion_configuration(file(tmp_path, "owner: blue\n")).targets
+    assert targets.networks_in("team-a") == PRIVATE_NETWORKS
+    assert targets.ports_in("team-a") == frozenset({22})
+
+
+def test_targets_by_namespace_replace_those_of_all(tmp_path: Path) -> None:
+    text = (
+        "owner: blue\ntargetNetworks: []\ntargetNetworksByNamespace: {team-a: [10.7.0.0/16, 'fd00:7::/32']}\n"
+        "targetPorts: [22, 2222]\ntargetPortsByNamespace: {team-b: [2200]}\n"
+    )
+    targets = read_bastion_configuration(file(tmp_path, text)).targets
+    assert targets.networks_in("team-b") == ()
+    assert list(map(str, targets.networks_in("team-a"))) == ["10.7.0.0/16", "fd00:7::/32"]
+    assert targets.ports_in("team-a") == frozenset({22, 2222})
+    assert targets.ports_in("team-b") == frozenset({2200})
+
+
+def test_a_former_namespace_keeps_its_settings_and_is_not_allowed(tmp_path: Path) -> None:
+    text = (
+        "owner: blue\nproviders: {aws: {namespaces: ['*'], formerNamespaces: [team-b], "
+        "settingsByNamespace: {team-b: {region: b}}}}\n"
+    )
+    aws = read_bastion_configuration(file(tmp_path, text)).providers["aws"]
+    assert (aws.allows("team-a"), aws.allows("team-b")) == (True, False)
+    assert aws.settings_in("team-b") == {"region": "b"}
+
+
+def test_forgotten_bastions(tmp_path: Path) -> None:
+    read = read_bastion_configuration(file(tmp_path, f"owner: blue\nforget: [{UID}]\n"))
+    assert read.forgotten == frozenset({UID})
+
+
 def test_nothing_is_allowed_that_is_not_named(tmp_path: Path) -> None:
     read = read_bastion_configuration(file(tmp_path, "owner: blue\nproviders: {none: {}}\n"))
     assert not read.providers["none"].allows("team-a")
@@ -61,6 +95,27 @@ def test_nothing_is_allowed_that_is_not_named(tmp_path: Path) -> None:
         "owner: blue\nsweep: 5",
         "owner: blue\nsweep: 24h",
         "owner: blue\nowner: green",
+        "owner: blue\ntargetNetworks:",
+        "owner: blue\ntargetNetworks: 10.0.0.0/8",
+        "owner: blue\ntargetNetworks: [10.0.0.1/8]",
+        "owner: blue\ntargetNetworks: [10.0.0.0]",
+        "owner: blue\ntargetNetworks: ['FD00::/8']",
+        "owner: blue\ntargetNetworks: ['fd00:0::/32']",
+        "owner: blue\ntargetNetworks: ['::ffff:10.0.0.0/104']",
+        "owner: blue\ntargetNetworks: [10]",
+        "owner: blue\ntargetNetworksByNamespace: {Team: []}",
+        "owner: blue\ntargetNetworksByNamespace: {'*': []}",
+        "owner: blue\ntargetNetworksByNamespace: {team-a: null}",
+        "owner: blue\ntargetPorts: []",
+        "owner: blue\ntargetPorts: [0]",
+        "owner: blue\ntargetPorts: [65536]",
+        "owner: blue\ntargetPorts: ['22']",
+        "owner: blue\ntargetPorts: [true]",
+        "owner: blue\ntargetPortsByNamespace: {team-a: 22}",
+        "owner: blue\nforget: all",
+        "owner: blue\nforget: [repair]",
+        "owner: blue\nproviders: {aws: {namespaces: [a], formerNamespaces: [a]}}",
+        "owner: blue\nproviders: {aws: {namespaces: [a], formerNamespaces: ['*']}}",
     ],
 )
 def test_refused(tmp_path: Path, text: str) -> None:
