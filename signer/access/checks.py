@@ -19,6 +19,7 @@ from signer.access.approvals import (
     authentic,
     tally,
 )
+from signer.access.clocks import ClocksAgree
 from signer.access.conditions import GrantCondition, GrantReason
 from signer.access.creator import CreatorNotProven, require_lock
 from signer.access.facts import (
@@ -101,6 +102,12 @@ def grant_is_valid(facts: Facts) -> None:
         raise Held(GrantReason.FORBIDDEN, facts.rules.message)
 
 
+def clocks_agree(facts: Facts) -> None:
+    """The controller's clock is the API server's: certificates and ends by time follow from it."""
+    if not isinstance(facts.clocks, ClocksAgree):
+        raise Held(GrantReason.CLOCKS_DIFFER, facts.clocks.message)
+
+
 def spec_is_sealed_one(facts: Facts, record: GrantRecord) -> None:
     """The immutable part of the spec, the creator in it, is what it was at first sight."""
     grant = facts.grant
@@ -148,6 +155,7 @@ def others_approve(facts: Facts, record: GrantRecord) -> None:
 
 def grant_lives(facts: Facts, record: GrantRecord) -> None:
     """Heartbeats come in time, and the duration is not over."""
+    clocks_agree(facts)
     match life_state(facts.lifetime, record.heartbeat, facts.now):
         case HeartbeatMissing():
             raise Ended(Cause.HEARTBEAT_MISSING, "no heartbeat came in time")
@@ -209,6 +217,7 @@ BEFORE_SEALING: Final = (
     Check(_of_facts(cluster_issues)),
     Check(_of_facts(grants_are_allowed)),
     Check(_of_facts(grant_is_valid)),
+    Check(_of_facts(clocks_agree)),
 )
 """What must pass before the creator is sealed."""
 CHECKS: Final = (

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.creator import Lock
 from signer.access.lifetimes import Lifetime
 from signer.access.parts import BastionState, Publication, TargetsAnswer
-from signer.access.record import StoredRecord
+from signer.access.record import GrantRecord, StoredRecord
 from signer.access.right_answers import RightAnswer
 from signer.model.access import (
     AccessApproval,
@@ -120,6 +121,8 @@ class Facts:
     publication: Publication
     """Of the key id of the sealed epoch."""
     keepalive: Keepalive
+    clocks: ClockAnswer
+    """Whether ``now`` is the API server's time, too."""
     asks_suspension: bool = False
     """``spec.suspend`` is true, also of an object that is otherwise invalid."""
     stated_cluster: str = ""
@@ -133,6 +136,15 @@ class Facts:
     def has_finalizer(self) -> bool:
         """Whether the object waits for the controller before it goes."""
         return FINALIZER in self.metadata.finalizers
+
+    @property
+    def time_counts(self) -> bool:
+        """Whether anything may end by time alone."""
+        return isinstance(self.clocks, ClocksAgree)
+
+    def may_be_accepted(self, record: GrantRecord) -> bool:
+        """Whether a node may still accept a certificate of the record."""
+        return record.may_be_accepted(self.now, self.clocks)
 
 
 __all__ = [

@@ -317,10 +317,13 @@ class GrantReconciler:
         """The list of revocations keeps a place for each grant that has certificates, also after a restart."""
         if not isinstance(record, GrantRecord) or not isinstance(record.last_end, datetime):
             return
-        if isinstance(record.state, Live) and record.has_living_certificates(self._sources.now()):
+        if isinstance(record.state, Live) and self._may_be_accepted(record):
             key_id = record.key_id(stored.metadata, record.epoch)
             with contextlib.suppress(RevocationsUnknown, RevocationListFull):
                 self._tools.revocation_list.reserve(cluster_of(stored, record), key_id, record.last_end)
+
+    def _may_be_accepted(self, record: GrantRecord) -> bool:
+        return record.may_be_accepted(self._sources.now(), self._sources.clocks.answer())
 
     async def _without_replay(self, gathered: Gathered) -> Gathered:
         """A record that is older than one that this process knows was put back by somebody, and one that is gone was
@@ -389,7 +392,7 @@ class GrantReconciler:
         if gone is None:
             return
         record = gone.unsealed(GrantSeals(self._sources.caches.authentic.keys()))
-        if isinstance(record, GrantRecord) and record.has_living_certificates(self._sources.now()):
+        if isinstance(record, GrantRecord) and self._may_be_accepted(record):
             is_revoked = isinstance(record.state, Closing) and record.state.stage is not Stage.CLOSING
             if not is_revoked and isinstance(record.last_end, datetime):
                 cluster = ClusterKey(gone.metadata.namespace, record.cluster)
@@ -462,7 +465,7 @@ class GrantReconciler:
             },
         )
         kind = "Normal" if state.cause in _TIME_CAUSES or state.cause is Cause.DELETED else "Warning"
-        living = record.has_living_certificates(facts.now)
+        living = facts.may_be_accepted(record)
         message = "its certificates are being revoked" if living else "nothing more is issued"
         self._tell(gathered.stored, kind, state.cause.value, message)
 

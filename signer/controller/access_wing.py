@@ -16,6 +16,7 @@ from signer.access import bastion_objects
 from signer.access.admission.policies import APPROVALS_POLICY, GRANTS_POLICY
 from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
+from signer.access.clocks import Clocks
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.access.gathering import Sources
 from signer.access.reconciler import GrantReconciler
@@ -64,7 +65,10 @@ def access_wing(
         return AccessSwitchedOff()
     now = partial(datetime.now, UTC)  # nodes compare certificates with their own clocks, whatever clock decides
     stores = GrantCaches.register(caches)
-    revocation_list = RevocationList(management=client, caches=caches, published=ssh.published, now=now)
+    clocks = Clocks(client, client.clock, now)
+    revocation_list = RevocationList(
+        management=client, caches=caches, published=ssh.published, now=now, clock=clocks.answer
+    )
     targets = GrantTargets(caches=caches, authorities_of=ssh.authorities_of)
     sources = Sources(
         caches=caches,
@@ -85,6 +89,7 @@ def access_wing(
         publications=BundlePublications(ssh.published),
         authorities_of=ssh.authorities_of,
         now=now,
+        clocks=clocks,
     )
     tools = Tools(
         management=client,
@@ -114,6 +119,7 @@ def access_wing(
         filled=stores.filled,
     )
     stores.on_change(reconciler, caches)
+    ssh.published.on_publication(reconciler.cluster_changed)
     return AccessParts(reconciler, revocation_list)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
 
 from attestors.wire.ssh.certificate import parse_certificate_line
+from signer.access.clocks import ClockAnswer, ClocksDiffer, ClockUnknown
 from signer.access.creator import Lock, NotProtected, Protected, ProtectionUnknown
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.audit.access_line import EndLine, IssuanceLine
@@ -36,6 +37,7 @@ from tests.support.access_objects import ALICE
 
 MINUTE: Final = timedelta(minutes=1)
 HOUR: Final = timedelta(hours=1)
+NOON: Final = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
 WIDE: Final = [{"ipBlock": {"cidr": "203.0.113.0/24"}}]
 
 
@@ -602,3 +604,40 @@ async def test_nothing_is_asked_about_a_creator_who_is_not_proven(world: World) 
 
 def test_the_resources_are_those_of_the_definitions(world: World) -> None:
     assert world.api.objects(f"{ACCESS_GRANTS.plural}.{ACCESS_GRANTS.group}") == []
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("clocks", [ClocksDiffer("the clock is ahead", NOON), ClockUnknown("no answer")])
+async def test_a_clock_that_is_hours_ahead_ends_nothing_and_skips_no_revocation(
+    world: World, clocks: ClockAnswer
+) -> None:
+    async with process(world) as running:
+        of = await issued(world, running, **BASTION)
+        world.clocks = clocks
+        world.pass_by(10 * HOUR)
+        await running.settle()
+        assert world.reason() == "ClocksDiffer"
+        assert len(certificates(world)) == 2
+        assert len(world.bastions()) == 1
+        world.publishes = False
+        world.delete()
+        await running.settle()
+        assert world.revoked() == {of}
+        assert world.found(), "nodes do not know yet, and their clocks may say that the certificates count"
+        world.publishes = True
+        await running.settle()
+        assert (world.found(), world.bastions()) == ({}, [])
+        assert world.revoked() == {of}
+
+
+async def test_a_grant_that_vanishes_while_the_clock_is_wrong_is_revoked(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.clocks = ClockUnknown("no answer")
+        world.pass_by(10 * HOUR)
+        world.delete()
+        world.edit({"metadata": {"finalizers": []}})
+        await running.settle()
+    assert world.revoked() == {of}
