@@ -41,7 +41,7 @@ from signer.access.parts import (
 )
 from signer.access.record import Cause, GrantRecord
 from signer.access.right_answers import LONGEST_WITHOUT_ANSWER, Denied, RightUnknown
-from signer.model.access import BastionOf, InvalidAccessGrant
+from signer.model.access import BastionOf, Decision, InvalidAccessGrant
 
 
 class Held(Exception):
@@ -134,12 +134,19 @@ def creator_has_right(facts: Facts) -> None:
             raise Held(GrantReason.RIGHT_MISSING, message, is_known=False)
 
 
+_NOT_REVIEWED: Final = Denied("it was not reviewed")
+
+
 def tally_of(facts: Facts, record: GrantRecord) -> Tally:
-    """What persons say about the grant."""
-    judged = tuple(
-        JudgedApproval(one, facts.approvers.get(one.metadata.uid, Denied("it was not reviewed")))
-        for one in authentic(facts.approvals, record.approvals)
+    """What persons say about the grant. A denial is sealed once its creator's right is known; until then it holds."""
+    rights = {one.metadata.uid: facts.approvers.get(one.metadata.uid, _NOT_REVIEWED) for one in facts.approvals}
+    sealed = authentic(facts.approvals, record.approvals)
+    waiting = (
+        one
+        for one in facts.approvals
+        if one.decision is Decision.DENY and isinstance(rights[one.metadata.uid], RightUnknown) and one not in sealed
     )
+    judged = tuple(JudgedApproval(one, rights[one.metadata.uid]) for one in (*sealed, *waiting))
     required = facts.rules.required_approvals if isinstance(facts.rules, GrantRules) else 0
     return tally(record.creator, judged, required)
 

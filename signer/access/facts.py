@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -92,6 +92,23 @@ class Keepalive(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class KnownRecord:
+    """What this process remembers of the last authentic record: what its key ids are made of survives its loss, and an
+    older one that is put back is told from it.
+    """
+
+    sequence: int = 0
+    """0: none was seen."""
+    cluster: str = ""
+    creator: StatedCreator = field(default_factory=CreatorNotStated)
+
+    @classmethod
+    def of(cls, record: GrantRecord) -> KnownRecord:
+        """Without the creator's groups, which are in no key id."""
+        return cls(record.sequence, record.cluster, replace(record.creator, groups=frozenset()))
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """One look at a grant."""
 
@@ -129,8 +146,7 @@ class Facts:
     """Also of an object that is otherwise invalid; empty if it names none that there could be."""
     stated_creator: StatedCreator = field(default_factory=CreatorNotStated)
     """Also of an object that is otherwise invalid."""
-    known_sequence: int = 0
-    """The highest sequence of the record that this process has seen."""
+    known: KnownRecord = field(default_factory=KnownRecord)
 
     @property
     def has_finalizer(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from attestors.wire.ssh.errors import SSHRefused
@@ -63,6 +63,7 @@ from signer.access.record import (
 from signer.access.right_answers import Allowed
 from signer.model.access import AccessGrant, AsPolicySays, Creator
 
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 LONGEST_CERTIFICATE: Final = timedelta(hours=1)
 PUBLICATION_POLL: Final = timedelta(seconds=5)
 KEY_POLL: Final = timedelta(seconds=10)
@@ -267,12 +268,13 @@ def _lost_record(facts: Facts) -> GrantRecord:
     """In place of a record that is not as the controller wrote it: every key id that the grant may have is revoked, for
     as long as a certificate may live.
     """
-    stated = facts.stated_creator
+    known = facts.known
+    stated = known.creator if isinstance(known.creator, Creator) else facts.stated_creator
     created = first_created(facts.metadata.created, facts.now)
     now = latest(facts.now, facts.clocks).replace(microsecond=0)
     lost = GrantRecord(
-        sequence=facts.known_sequence + 1,
-        cluster=facts.stated_cluster or _UNKNOWN.username,
+        sequence=known.sequence + 1,
+        cluster=known.cluster or facts.stated_cluster or _UNKNOWN.username,
         creator=stated if isinstance(stated, Creator) else _UNKNOWN,
         created=created,
         spec_digest=digest_of(),
@@ -346,16 +348,32 @@ def _issuing(facts: Facts, record: GrantRecord, must_write: bool, again: datetim
 
 
 def _is_due(facts: Facts, record: GrantRecord, requests: tuple[HopRequest, ...]) -> bool:
-    """Certificates are made at first, after each heartbeat, and when something in them changes; a grant without
-    heartbeats gets no new ones.
+    """Certificates are made at first, after each heartbeat, when something in them changes, and before they end in a
+    grant that lives longer: GEP-0015 gives access until the grant's expiration, and the policy's ``timeToLive`` may be
+    longer than a certificate's hour.
     """
     current = record.current(facts.metadata, facts.now)
     return (
         not current
+        or facts.now >= _renewal(facts, record)
         or record.heartbeat > current[0].issued
         or [one.content for one in current] != [content_of(one) for one in requests]
         or any(one.authority != facts.authority for one in current)
     )
+
+
+def _renewal(facts: Facts, record: GrantRecord) -> datetime:
+    """When the current certificates are to be renewed without a heartbeat: in the last third of their time. A grant
+    that ends with them gets no others.
+    """
+    current = record.current(facts.metadata, facts.now)
+    if not current:
+        return _NEVER
+    one = min(current, key=lambda entry: entry.ends)
+    expires = expiration(facts.lifetime, record.heartbeat, facts.now)
+    if expires <= one.ends + timedelta(seconds=1):
+        return _NEVER
+    return one.ends - (one.ends - one.issued) / 3
 
 
 def _heartbeats_count(facts: Facts, record: GrantRecord) -> bool:
@@ -377,6 +395,8 @@ def _next_look(facts: Facts, record: GrantRecord) -> datetime:
         return facts.now + HELD_POLL
     life = life_state(facts.lifetime, record.heartbeat, facts.now)
     moments = [life.until] if isinstance(life, Alive) else [facts.now]
+    if (renewal := _renewal(facts, record)) > facts.now:
+        moments.append(renewal)
     if has_waiting_heartbeat(facts, record) and heartbeat_counts_from(record) > facts.now:
         moments.append(heartbeat_counts_from(record))
     return min(moments)

@@ -13,6 +13,7 @@ from random import SystemRandom
 from typing import TypeAlias
 
 from signer.access import bastion_objects
+from signer.access.admission.messages import NOT_YOUR_NAME
 from signer.access.admission.policies import APPROVALS_POLICY, GRANTS_POLICY
 from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
@@ -35,7 +36,7 @@ from signer.kube.client import Client
 from signer.store.caches import Caches
 
 WEBHOOK_CONFIGURATION = "node-access"
-GUARDS = GuardNames((GRANTS_POLICY, APPROVALS_POLICY), WEBHOOK_CONFIGURATION)
+GUARDS = GuardNames((GRANTS_POLICY, APPROVALS_POLICY), WEBHOOK_CONFIGURATION, NOT_YOUR_NAME)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -112,7 +113,7 @@ async def test_30_without_the_creator_lock_nothing_is_issued(world: World, lock:
 
 async def test_30_the_real_trial_on_an_api_without_policies(world: World) -> None:
     async with Client(world.api.connection(CONTROLLER, MASTERS)) as client:
-        names = GuardNames(("node-access-grants", "node-access-approvals"), "node-access")
+        names = GuardNames(("node-access-grants", "node-access-approvals"), "node-access", "not you")
         lock = CreatorLock(client, names, is_required=True, now=lambda: world.now, monotonic=world.monotonic)
         assert isinstance(await lock.fresh(NAMESPACE), NotProtected)
     assert world.grants() == []
@@ -641,3 +642,61 @@ async def test_a_grant_that_vanishes_while_the_clock_is_wrong_is_revoked(world: 
         world.edit({"metadata": {"finalizers": []}})
         await running.settle()
     assert world.revoked() == {of}
+
+
+# Lost records, foreign shards, faults
+
+
+async def test_an_edited_creator_and_a_lost_record_hide_no_key_id(world: World) -> None:
+    """Admission is off, and somebody edits both: what was issued is revoked, not what the edited object could have."""
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.edit({"spec": {"createdBy": {"username": "mallory", "uid": "u-9"}}})
+        world.edit({"status": {"record": {"createdBy": {"username": "mallory"}}}}, subresource="status")
+        await running.settle()
+        assert world.reason() == "RecordNotAuthentic"
+        assert of in world.revoked()
+
+
+async def test_a_grant_that_vanishes_is_revoked_by_the_replica_of_its_shard_alone(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(running.caches.shards), "own", lambda self, cluster: False)
+            world.delete()
+            world.edit({"metadata": {"finalizers": []}})
+            await running.settle()
+            assert running.reconciler.vanished == ()
+        assert world.revoked() == set()
+    async with process(world) as running:
+        other = await issued(world, running)
+        world.delete()
+        world.edit({"metadata": {"finalizers": []}})
+        await running.settle()
+    assert world.revoked() == {other}
+    assert other != of
+
+
+async def test_a_fault_in_the_trial_of_one_namespace_ends_no_work(world: World) -> None:
+    tried: list[str] = []
+    both = asyncio.Event()
+
+    async def fault(namespace: str, since: float = float("-inf")) -> Lock:
+        tried.append(namespace)
+        if len(tried) == 2:  # by the trial of each minute, and by the look
+            both.set()
+        raise RuntimeError("a fault")
+
+    async with process(world) as running:
+        world.grant()
+        await running.in_step()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world.lock, "fresh", fault)
+            work = asyncio.create_task(running.reconciler.run())
+            await both.wait()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not work.done()
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
