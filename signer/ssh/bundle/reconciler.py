@@ -31,7 +31,6 @@ from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason, SSH
 from signer.ssh.bundle.content import BundleFacts, TooManyRevocations, renew_spread_seconds
 from signer.ssh.bundle.publishing import (
     NothingPublished,
-    NotPublished,
     PublishedBundle,
     publish_bundle,
     published_before,
@@ -39,6 +38,7 @@ from signer.ssh.bundle.publishing import (
 from signer.ssh.revocations import PublishedRevocations, RevocationsOf, RevocationsUnknown
 from signer.ssh.secrets import Absent
 from signer.store.caches import Caches
+from signer.store.statements import NotPublished
 
 _LOG = logging.getLogger(__name__)
 IDLE_SECONDS: Final = 600.0
