@@ -11,7 +11,6 @@ it is issued (:meth:`RevocationList.reserve`). Without room, nothing is issued.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from signer.access.revocations import (
 from signer.kube.calls import GetCreateReplace
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CONFIG_MAPS
+from signer.kube.supervision import until_wanted
 from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
@@ -302,9 +302,7 @@ class RevocationListWatch:
             while True:
                 self._wanted.clear()
                 pause = await self._list.look(self._cluster)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._wanted.wait()
+                await until_wanted(self._wanted, pause)
         finally:
             self._list.end(self._cluster)
 

@@ -23,6 +23,7 @@ from signer.kube.backoff import Backoff
 from signer.kube.calls import GetCreateReplace
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Conflict, Forbidden
+from signer.kube.supervision import until_wanted
 from signer.model.cluster import ClusterKey
 from signer.model.condition import ConditionType, PolicyCondition
 from signer.model.decision import Deferred, printable
@@ -153,9 +154,7 @@ class BundleReconciler:
             pause = await self.look(client)
             if (tuple(self.conditions), self.status) != before:
                 self._changed()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._wanted.wait()
+            await until_wanted(self._wanted, pause)
 
     async def look(self, client: GetCreateReplace) -> float:
         """One pass; returns how many seconds to wait before the next one."""
