@@ -150,18 +150,23 @@ def tally(creator: Creator, judged: Sequence[JudgedApproval], required: int) -> 
     """Count what persons say about a grant."""
     persons: list[Creator] = []
     without_right = unknown = 0
+    unknown_denial = ""
     for one in judged:
         person = one.approval.created_by
         if not isinstance(person, Creator) or is_same_person(person, creator):
             continue
         if isinstance(one.right, Denied):
             without_right += 1
+        elif not isinstance(one.right, Allowed) and one.approval.decision is Decision.DENY:
+            unknown_denial = person.username
         elif not isinstance(one.right, Allowed):
             unknown += 1
         elif one.approval.decision is Decision.DENY:
             return DeniedByPerson(person.username)
         elif not any(is_same_person(person, other) for other in persons):
             persons.append(person)
+    if unknown_denial:
+        return ApprovalsMissing(f"{unknown_denial} denies the grant, and it is not known now whether that person may")
     if len(persons) >= required:
         return Approved(tuple(sorted(one.username for one in persons)))
     message = f"{len(persons)} of {required} approvals"

@@ -19,6 +19,7 @@ from signer.access.approvals import (
     authentic,
     tally,
 )
+from signer.access.clocks import ClocksAgree
 from signer.access.conditions import GrantCondition, GrantReason
 from signer.access.creator import CreatorNotProven, require_lock
 from signer.access.facts import (
@@ -40,7 +41,7 @@ from signer.access.parts import (
 )
 from signer.access.record import Cause, GrantRecord
 from signer.access.right_answers import LONGEST_WITHOUT_ANSWER, Denied, RightUnknown
-from signer.model.access import BastionOf, InvalidAccessGrant
+from signer.model.access import BastionOf, Decision, InvalidAccessGrant
 
 
 class Held(Exception):
@@ -101,6 +102,12 @@ def grant_is_valid(facts: Facts) -> None:
         raise Held(GrantReason.FORBIDDEN, facts.rules.message)
 
 
+def clocks_agree(facts: Facts) -> None:
+    """The controller's clock is the API server's: certificates and ends by time follow from it."""
+    if not isinstance(facts.clocks, ClocksAgree):
+        raise Held(GrantReason.CLOCKS_DIFFER, facts.clocks.message)
+
+
 def spec_is_sealed_one(facts: Facts, record: GrantRecord) -> None:
     """The immutable part of the spec, the creator in it, is what it was at first sight."""
     grant = facts.grant
@@ -127,12 +134,19 @@ def creator_has_right(facts: Facts) -> None:
             raise Held(GrantReason.RIGHT_MISSING, message, is_known=False)
 
 
+_NOT_REVIEWED: Final = Denied("it was not reviewed")
+
+
 def tally_of(facts: Facts, record: GrantRecord) -> Tally:
-    """What persons say about the grant."""
-    judged = tuple(
-        JudgedApproval(one, facts.approvers.get(one.metadata.uid, Denied("it was not reviewed")))
-        for one in authentic(facts.approvals, record.approvals)
+    """What persons say about the grant. A denial is sealed once its creator's right is known; until then it holds."""
+    rights = {one.metadata.uid: facts.approvers.get(one.metadata.uid, _NOT_REVIEWED) for one in facts.approvals}
+    sealed = authentic(facts.approvals, record.approvals)
+    waiting = (
+        one
+        for one in facts.approvals
+        if one.decision is Decision.DENY and isinstance(rights[one.metadata.uid], RightUnknown) and one not in sealed
     )
+    judged = tuple(JudgedApproval(one, rights[one.metadata.uid]) for one in (*sealed, *waiting))
     required = facts.rules.required_approvals if isinstance(facts.rules, GrantRules) else 0
     return tally(record.creator, judged, required)
 
@@ -148,6 +162,7 @@ def others_approve(facts: Facts, record: GrantRecord) -> None:
 
 def grant_lives(facts: Facts, record: GrantRecord) -> None:
     """Heartbeats come in time, and the duration is not over."""
+    clocks_agree(facts)
     match life_state(facts.lifetime, record.heartbeat, facts.now):
         case HeartbeatMissing():
             raise Ended(Cause.HEARTBEAT_MISSING, "no heartbeat came in time")
@@ -209,6 +224,7 @@ BEFORE_SEALING: Final = (
     Check(_of_facts(cluster_issues)),
     Check(_of_facts(grants_are_allowed)),
     Check(_of_facts(grant_is_valid)),
+    Check(_of_facts(clocks_agree)),
 )
 """What must pass before the creator is sealed."""
 CHECKS: Final = (

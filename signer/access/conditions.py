@@ -39,6 +39,8 @@ class GrantReason(StrEnum):
     NOT_REACHED = "NotReached"
     """An earlier check has not passed."""
     NOT_ENDED = "NotEnded"
+    CLOCKS_DIFFER = "ClocksDiffer"
+    """Or the API server's clock is not known."""
     CLUSTER_PAUSED = "ClusterPaused"
     POLICY_UNREADABLE = "PolicyUnreadable"
     INVALID = "Invalid"

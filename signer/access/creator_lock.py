@@ -38,11 +38,12 @@ FOREIGN_NAME: Final = "node-access-probe:nobody"
 """No authenticator gives this name: a colon follows only known prefixes such as ``system:``."""
 _PROBE_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 _ZERO_UID: Final = "00000000-0000-4000-8000-000000000000"
-_REFUSED_BY_POLICY: Final = "ValidatingAdmissionPolicy '{}' with binding '{}' denied request"
-_REFUSED_BY_WEBHOOK: Final = 'admission webhook "{}" denied the request'
+_REFUSED_BY_POLICY: Final = "ValidatingAdmissionPolicy '{}' with binding '{}' denied request: "
+_REFUSED_BY_WEBHOOK: Final = 'admission webhook "{}" denied the request: '
 """What the API server puts before the message of a policy (``apiserver/pkg/admission/plugin/policy/validating``) and of
 a webhook (``apiserver/pkg/admission/plugin/webhook/errors``). RBAC's refusals have neither. Refusals by others, such as
-a policy that demands labels, say nothing about ours."""
+a policy that demands labels, say nothing about ours; nor do ours if they refuse for another reason than the name, such
+as the controller's missing right to the login."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class GuardNames:
     """ValidatingAdmissionPolicies. Each has a binding of the same name."""
     webhook: str
     """ValidatingWebhookConfiguration, where the API server serves no policies."""
+    message: str
+    """What they say of a foreign name, before they say anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,7 @@ class CreatorLock:
                     found.append(_guard(await self._client.get(resource.object(name))))
                 except NotFound:
                     return _NoGuards(f"there is no object {name} of {resource.plural}; install the policies for access")
-        return _Complete(tuple(found), tuple(_REFUSED_BY_POLICY.format(name, name) for name in self._names.policies))
+        return _Complete(tuple(found), tuple(self._refusal(_REFUSED_BY_POLICY, name) for name in self._names.policies))
 
     async def _webhook(self) -> _Guards:
         name = self._names.webhook
@@ -195,7 +198,10 @@ class CreatorLock:
                 f"the API server serves no ValidatingAdmissionPolicies, and there is no webhook configuration {name}"
             )
         webhooks = [text_of(one, "name") for one in items_of(found, "webhooks") if isinstance(one, Mapping)]
-        return _Complete((_guard(found),), tuple(map(_REFUSED_BY_WEBHOOK.format, webhooks)))
+        return _Complete((_guard(found),), tuple(self._refusal(_REFUSED_BY_WEBHOOK, name) for name in webhooks))
+
+    def _refusal(self, text: str, name: str) -> str:
+        return text.format(name, name) + self._names.message
 
 
 def _guard(manifest: JsonObject) -> Guard:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.creator import Lock
 from signer.access.lifetimes import Lifetime
 from signer.access.parts import BastionState, Publication, TargetsAnswer
-from signer.access.record import StoredRecord
+from signer.access.record import GrantRecord, StoredRecord
 from signer.access.right_answers import RightAnswer
 from signer.model.access import (
     AccessApproval,
@@ -91,6 +92,23 @@ class Keepalive(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class KnownRecord:
+    """What this process remembers of the last authentic record: what its key ids are made of survives its loss, and an
+    older one that is put back is told from it.
+    """
+
+    sequence: int = 0
+    """0: none was seen."""
+    cluster: str = ""
+    creator: StatedCreator = field(default_factory=CreatorNotStated)
+
+    @classmethod
+    def of(cls, record: GrantRecord) -> KnownRecord:
+        """Without the creator's groups, which are in no key id."""
+        return cls(record.sequence, record.cluster, replace(record.creator, groups=frozenset()))
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """One look at a grant."""
 
@@ -120,19 +138,29 @@ class Facts:
     publication: Publication
     """Of the key id of the sealed epoch."""
     keepalive: Keepalive
+    clocks: ClockAnswer
+    """Whether ``now`` is the API server's time, too."""
     asks_suspension: bool = False
     """``spec.suspend`` is true, also of an object that is otherwise invalid."""
     stated_cluster: str = ""
     """Also of an object that is otherwise invalid; empty if it names none that there could be."""
     stated_creator: StatedCreator = field(default_factory=CreatorNotStated)
     """Also of an object that is otherwise invalid."""
-    known_sequence: int = 0
-    """The highest sequence of the record that this process has seen."""
+    known: KnownRecord = field(default_factory=KnownRecord)
 
     @property
     def has_finalizer(self) -> bool:
         """Whether the object waits for the controller before it goes."""
         return FINALIZER in self.metadata.finalizers
+
+    @property
+    def time_counts(self) -> bool:
+        """Whether anything may end by time alone."""
+        return isinstance(self.clocks, ClocksAgree)
+
+    def may_be_accepted(self, record: GrantRecord) -> bool:
+        """Whether a node may still accept a certificate of the record."""
+        return record.may_be_accepted(self.now, self.clocks)
 
 
 __all__ = [

@@ -10,6 +10,7 @@ from typing import Final
 from attestors.wire.ssh.keys import host_key
 from signer.access.approvals import candidates
 from signer.access.bastion_objects import AsDesired, bastion_change
+from signer.access.clocks import ClockAnswers
 from signer.access.creator import CreatorNotProven, Lock, require_lock
 from signer.access.creator_lock import CreatorLock
 from signer.access.facts import (
@@ -42,6 +43,7 @@ from signer.access.rules import lifetime_of, rules_of
 from signer.access.store import StoredBastion, StoredGrant
 from signer.configuration import AccessPermission
 from signer.kube.client import JsonObject
+from signer.kube.resources import ACCESS_GRANTS
 from signer.model.access import AccessApproval, AccessGrant, AsPolicySays, BastionOf, Creator
 from signer.model.addresses import is_subdomain
 from signer.model.cluster import ClusterKey
@@ -73,6 +75,7 @@ class Sources:
     publications: Publications
     authorities_of: SSHAuthoritiesOf
     now: Callable[[], datetime]
+    clocks: ClockAnswers
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ async def gather(
         Deferred: the caches are out of touch.
     """
     sources.caches.require_in_touch()
+    clocks = await sources.clocks.fresh(ACCESS_GRANTS.object(stored.metadata.name, stored.metadata.namespace))
     now, grant = sources.now(), stored.grant
     cluster = cluster_of(stored, record)
     policy = sources.caches.policies.get(cluster.namespace, cluster.name)
@@ -139,6 +143,7 @@ async def gather(
         authority=available.user.public_key.fingerprint if isinstance(available, AvailableAuthorities) else "",
         publication=_publication(sources, stored, record, cluster),
         keepalive=keepalive,
+        clocks=clocks,
         asks_suspension=stored.asks_suspension,
         stated_cluster=stored.cluster.name if is_subdomain(stored.cluster.name) else "",
         stated_creator=stored.creator,

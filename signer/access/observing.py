@@ -67,7 +67,8 @@ def observed(facts: Facts, record: GrantRecord) -> GrantRecord:
         changes["is_suspended"] = False
     heartbeat_seen = asked.heartbeat
     if same_guard and (before.heartbeat != asked.heartbeat or facts.keepalive is Keepalive.TAKEN):
-        if isinstance(facts.right, Allowed) and facts.now >= heartbeat_counts_from(record):
+        may_count = isinstance(facts.right, Allowed) and facts.time_counts
+        if may_count and facts.now >= heartbeat_counts_from(record):
             changes["heartbeat"] = facts.now.replace(microsecond=0)
         else:
             heartbeat_seen = before.heartbeat  # it counts at a later look

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from attestors.wire.ssh.errors import SSHRefused
@@ -24,6 +24,7 @@ from signer.access.checks import (
     needs_bastion,
     run_grant_checks,
 )
+from signer.access.clocks import latest
 from signer.access.conditions import Condition, GrantCondition, GrantReason, met, unknown, unmet
 from signer.access.creator import CreatorNotProven, prove_creator, require_lock
 from signer.access.facts import ClusterOver, Facts, GrantRules, Keepalive
@@ -62,6 +63,7 @@ from signer.access.record import (
 from signer.access.right_answers import Allowed
 from signer.model.access import AccessGrant, AsPolicySays, Creator
 
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 LONGEST_CERTIFICATE: Final = timedelta(hours=1)
 PUBLICATION_POLL: Final = timedelta(seconds=5)
 KEY_POLL: Final = timedelta(seconds=10)
@@ -209,11 +211,12 @@ def _without_record(facts: Facts, certify: Certify) -> Step:
         return Step(RemoveFinalizer(), NoRecord())
     created = first_created(facts.metadata.created, facts.now)
     life = life_state(replace(facts.lifetime, created=created), created, facts.now)
-    if not isinstance(life, Alive):
+    if not isinstance(life, Alive) and facts.time_counts:
         return Step(DeleteGrant(), NoRecord())
+    until = life.until if isinstance(life, Alive) and facts.time_counts else facts.now + HELD_POLL
     outcome = run_grant_checks(facts, _NO_RECORD, BEFORE_SEALING)
     if isinstance(outcome, Stopped):
-        return Step(Rest(), NoRecord(), _stopped(facts, outcome), life.until)
+        return Step(Rest(), NoRecord(), _stopped(facts, outcome), until)
     grant = facts.grant
     if not isinstance(grant, AccessGrant):
         raise TypeError("a check before has refused invalid grants")
@@ -223,11 +226,11 @@ def _without_record(facts: Facts, certify: Certify) -> Step:
     except CreatorNotProven as error:
         reason = GrantReason.CREATOR_NOT_PROVEN if error.is_final else GrantReason.CREATOR_NOT_PROTECTED
         stopped = Stopped(len(BEFORE_SEALING) + 1, Held(reason, str(error)), None)
-        return Step(Rest(), NoRecord(), _stopped(facts, stopped), _sooner(facts, stopped.first, life.until))
+        return Step(Rest(), NoRecord(), _stopped(facts, stopped), _sooner(facts, stopped.first, until))
     record = first_record(facts, grant, creator, guard)
     if not _has_key_ids(facts, record):
         held = Held(GrantReason.INVALID, "namespace, names and creator are too long for a key id; shorten a name")
-        return Step(Rest(), NoRecord(), _stopped(facts, Stopped(len(BEFORE_SEALING), held, None)), life.until)
+        return Step(Rest(), NoRecord(), _stopped(facts, Stopped(len(BEFORE_SEALING), held, None)), until)
     if not facts.has_finalizer:
         return Step(AddFinalizer(), NoRecord(), again=facts.now)
     return _living(facts, record, record, certify, is_unwritten=True)
@@ -265,11 +268,13 @@ def _lost_record(facts: Facts) -> GrantRecord:
     """In place of a record that is not as the controller wrote it: every key id that the grant may have is revoked, for
     as long as a certificate may live.
     """
-    stated = facts.stated_creator
+    known = facts.known
+    stated = known.creator if isinstance(known.creator, Creator) else facts.stated_creator
     created = first_created(facts.metadata.created, facts.now)
+    now = latest(facts.now, facts.clocks).replace(microsecond=0)
     lost = GrantRecord(
-        sequence=facts.known_sequence + 1,
-        cluster=facts.stated_cluster or _UNKNOWN.username,
+        sequence=known.sequence + 1,
+        cluster=known.cluster or facts.stated_cluster or _UNKNOWN.username,
         creator=stated if isinstance(stated, Creator) else _UNKNOWN,
         created=created,
         spec_digest=digest_of(),
@@ -280,8 +285,8 @@ def _lost_record(facts: Facts) -> GrantRecord:
         ingress=(),
         is_suspended=False,
         epoch=MAXIMUM_EPOCH,
-        state=Closing(Cause.RECORD_NOT_AUTHENTIC, facts.now.replace(microsecond=0)),
-        last_end=facts.now.replace(microsecond=0) + LONGEST_CERTIFICATE,
+        state=Closing(Cause.RECORD_NOT_AUTHENTIC, now),
+        last_end=now + LONGEST_CERTIFICATE,
         every_epoch=True,
     )
     # No certificate was ever made for a creator who fits no key id: another is stated now.
@@ -343,16 +348,32 @@ def _issuing(facts: Facts, record: GrantRecord, must_write: bool, again: datetim
 
 
 def _is_due(facts: Facts, record: GrantRecord, requests: tuple[HopRequest, ...]) -> bool:
-    """Certificates are made at first, after each heartbeat, and when something in them changes; a grant without
-    heartbeats gets no new ones.
+    """Certificates are made at first, after each heartbeat, when something in them changes, and before they end in a
+    grant that lives longer: GEP-0015 gives access until the grant's expiration, and the policy's ``timeToLive`` may be
+    longer than a certificate's hour.
     """
     current = record.current(facts.metadata, facts.now)
     return (
         not current
+        or facts.now >= _renewal(facts, record)
         or record.heartbeat > current[0].issued
         or [one.content for one in current] != [content_of(one) for one in requests]
         or any(one.authority != facts.authority for one in current)
     )
+
+
+def _renewal(facts: Facts, record: GrantRecord) -> datetime:
+    """When the current certificates are to be renewed without a heartbeat: in the last third of their time. A grant
+    that ends with them gets no others.
+    """
+    current = record.current(facts.metadata, facts.now)
+    if not current:
+        return _NEVER
+    one = min(current, key=lambda entry: entry.ends)
+    expires = expiration(facts.lifetime, record.heartbeat, facts.now)
+    if expires <= one.ends + timedelta(seconds=1):
+        return _NEVER
+    return one.ends - (one.ends - one.issued) / 3
 
 
 def _heartbeats_count(facts: Facts, record: GrantRecord) -> bool:
@@ -370,8 +391,12 @@ def _has_begun(facts: Facts, record: GrantRecord) -> bool:
 
 def _next_look(facts: Facts, record: GrantRecord) -> datetime:
     """When time alone changes something."""
+    if not facts.time_counts:
+        return facts.now + HELD_POLL
     life = life_state(facts.lifetime, record.heartbeat, facts.now)
     moments = [life.until] if isinstance(life, Alive) else [facts.now]
+    if (renewal := _renewal(facts, record)) > facts.now:
+        moments.append(renewal)
     if has_waiting_heartbeat(facts, record) and heartbeat_counts_from(record) > facts.now:
         moments.append(heartbeat_counts_from(record))
     return min(moments)
@@ -390,7 +415,7 @@ def _close(facts: Facts, record: GrantRecord, cause: Cause) -> Step:
     if not _has_begun(facts, record) and cause is Cause.DELETED:
         return Step(RemoveFinalizer(), record)
     # Where no certificate lives and there is no bastion, nothing is left to do.
-    is_over = not record.has_living_certificates(facts.now) and isinstance(facts.bastion, AbsentBastion)
+    is_over = not facts.may_be_accepted(record) and isinstance(facts.bastion, AbsentBastion)
     stage = Stage.TERMINATED if is_over else Stage.CLOSING
     closed = record.next(state=Closing(cause, facts.now.replace(microsecond=0), stage))
     return Step(WriteRecord(), closed, _end_conditions(facts, closed), facts.now)
@@ -401,7 +426,7 @@ def _closing(facts: Facts, record: GrantRecord, state: Closing, certify: Certify
         case Stage.CLOSING:
             revoked = record.next(state=replace(state, stage=Stage.REVOKED))
             conditions = _end_conditions(facts, revoked)
-            if not record.has_living_certificates(facts.now):
+            if not facts.may_be_accepted(record):
                 return Step(WriteRecord(), revoked, conditions, facts.now)
             key_ids = tuple(record.key_id(facts.metadata, epoch) for epoch in record.revoked_epochs)
             until = record.last_end if isinstance(record.last_end, datetime) else facts.now
@@ -417,24 +442,29 @@ def _revoked(facts: Facts, record: GrantRecord, state: Closing) -> Step:
     is_gone = isinstance(facts.bastion, AbsentBastion)
     if not is_gone and not facts.is_bastion_deleting:
         return Step(DeleteBastion(), record, conditions, facts.now)
-    living = record.has_living_certificates(facts.now)
+    living = facts.may_be_accepted(record)
     if living:
         is_over = is_gone and facts.publication is Publication.PUBLISHED
     else:
-        is_over = is_gone or facts.now >= state.since + BASTION_PATIENCE
+        is_over = is_gone or (facts.time_counts and facts.now >= state.since + BASTION_PATIENCE)
     if is_over:
         terminated = record.next(state=replace(state, stage=Stage.TERMINATED))
         return Step(WriteRecord(), terminated, _end_conditions(facts, terminated), facts.now)
     last = record.last_end if living and isinstance(record.last_end, datetime) else state.since + BASTION_PATIENCE
-    return Step(Rest(), record, conditions, min(last, facts.now + PUBLICATION_POLL))
+    soon = facts.now + PUBLICATION_POLL
+    return Step(Rest(), record, conditions, min(last, soon) if facts.time_counts else soon)
 
 
 def _terminated(facts: Facts, record: GrantRecord, state: Closing, certify: Certify) -> Step:
     conditions = _end_conditions(facts, record)
     if facts.metadata.is_deleted:
         return Step(RemoveFinalizer(), record, conditions)
+    if isinstance(facts.cluster, ClusterOver):
+        return Step(DeleteGrant(), record, conditions)
+    if not facts.time_counts:
+        return Step(Rest(), record, conditions, facts.now + HELD_POLL)
     life = life_state(facts.lifetime, record.heartbeat, facts.now)
-    if not isinstance(life, Alive) or isinstance(facts.cluster, ClusterOver):
+    if not isinstance(life, Alive):
         return Step(DeleteGrant(), record, conditions)
     if state.cause.is_final:
         return Step(Rest(), record, conditions, life.until)

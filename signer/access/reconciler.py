@@ -22,7 +22,7 @@ from signer.access.certificates import NotCertified
 from signer.access.conditions import GrantCondition, unmet
 from signer.access.creator import Lock
 from signer.access.creator_lock import TRIED_SECONDS
-from signer.access.facts import Facts, Keepalive
+from signer.access.facts import Facts, Keepalive, KnownRecord
 from signer.access.gathering import FRESH_AGE, PERIODIC_AGE, Gathered, Sources, cluster_of, gather
 from signer.access.lifetimes import expiration
 from signer.access.parts import Certificates, HopRequest, IssuanceFacts
@@ -140,8 +140,8 @@ class GrantReconciler:
         """UIDs of grants whose keepalive was taken, and does not count yet."""
         self._unknown_keys: dict[str, float] = {}
         self._vanished: dict[ObjectKey, StoredGrant] = {}
-        self._sequences: dict[str, int] = {}
-        """The highest sequence of each grant's record that this process knows, by UID."""
+        self._known: dict[str, KnownRecord] = {}
+        """By UID of the grant."""
         self._shown: dict[ObjectKey, _Shown] = {}
         self._unwritable = UnwritableNamespaces(monotonic, random)
         self._locks: dict[str, type[Lock]] = {}
@@ -254,11 +254,15 @@ class GrantReconciler:
                 del self._locks[namespace]
                 self._sources.lock.forget(namespace)
             for namespace in sorted(present):
-                answer = type(await self._sources.lock.fresh(namespace))
-                if self._locks.get(namespace, answer) is not answer:
-                    self._wake_namespace(namespace)
-                self._locks[namespace] = answer
+                with isolated(lambda error, namespace=namespace: _lock_faulted(namespace, error)):  # type: ignore[misc]
+                    await self._try_lock(namespace)
             await asyncio.sleep(TRIED_SECONDS)
+
+    async def _try_lock(self, namespace: str) -> None:
+        answer = type(await self._sources.lock.fresh(namespace))
+        if self._locks.get(namespace, answer) is not answer:
+            self._wake_namespace(namespace)
+        self._locks[namespace] = answer
 
     def _wake_namespace(self, namespace: str) -> None:
         for cluster in tuple(self._of_cluster):
@@ -328,10 +332,13 @@ class GrantReconciler:
         """The list of revocations keeps a place for each grant that has certificates, also after a restart."""
         if not isinstance(record, GrantRecord) or not isinstance(record.last_end, datetime):
             return
-        if isinstance(record.state, Live) and record.has_living_certificates(self._sources.now()):
+        if isinstance(record.state, Live) and self._may_be_accepted(record):
             key_id = record.key_id(stored.metadata, record.epoch)
             with contextlib.suppress(RevocationsUnknown, RevocationListFull):
                 self._tools.revocation_list.reserve(cluster_of(stored, record), key_id, record.last_end)
+
+    def _may_be_accepted(self, record: GrantRecord) -> bool:
+        return record.may_be_accepted(self._sources.now(), self._sources.clocks.answer())
 
     async def _without_replay(self, gathered: Gathered) -> Gathered:
         """A record that is older than one that this process knows was put back by somebody, and one that is gone was
@@ -341,11 +348,12 @@ class GrantReconciler:
             Conflict: the watch is behind what this process has written.
         """
         record, uid = gathered.facts.record, gathered.facts.metadata.uid
-        known = self._sequences.get(uid, 0)
-        if isinstance(record, GrantRecord) and record.sequence >= known:
-            self._sequences[uid] = record.sequence
+        known = self._known.get(uid, KnownRecord())
+        if isinstance(record, GrantRecord) and record.sequence >= known.sequence:
+            if record.sequence > known.sequence:
+                self._known[uid] = KnownRecord.of(record)
             return gathered
-        if isinstance(record, NoRecord) and not known:
+        if isinstance(record, NoRecord) and not known.sequence:
             return gathered
         if isinstance(record, BrokenRecord):
             broken = record
@@ -355,7 +363,7 @@ class GrantReconciler:
             broken = BrokenRecord("an older record was put back")
         if not broken.is_key_unknown:
             await self._require_current(gathered.stored)
-        return replace(gathered, facts=replace(gathered.facts, record=broken, known_sequence=known))
+        return replace(gathered, facts=replace(gathered.facts, record=broken, known=known))
 
     async def _require_current(self, stored: StoredGrant) -> None:
         """Nothing that cannot be taken back follows from an object that the API server does not have any more: a watch
@@ -400,7 +408,8 @@ class GrantReconciler:
         if gone is None:
             return
         record = gone.unsealed(GrantSeals(self._sources.caches.authentic.keys()))
-        if isinstance(record, GrantRecord) and record.has_living_certificates(self._sources.now()):
+        is_ours = self._sources.caches.shards.own(cluster_of(gone, record))
+        if is_ours and isinstance(record, GrantRecord) and self._may_be_accepted(record):
             is_revoked = isinstance(record.state, Closing) and record.state.stage is not Stage.CLOSING
             if not is_revoked and isinstance(record.last_end, datetime):
                 cluster = ClusterKey(gone.metadata.namespace, record.cluster)
@@ -410,7 +419,7 @@ class GrantReconciler:
                     "an access grant vanished with living certificates; they are revoked",
                     extra={"namespace": key[0], "object": key[1]},
                 )
-        self._sequences.pop(gone.metadata.uid, None)
+        self._known.pop(gone.metadata.uid, None)
         self._keepalives.discard(gone.metadata.uid)
         self._unknown_keys.pop(gone.metadata.uid, None)
         if self._vanished.get(key) is gone:
@@ -473,7 +482,7 @@ class GrantReconciler:
             },
         )
         kind = "Normal" if state.cause in _TIME_CAUSES or state.cause is Cause.DELETED else "Warning"
-        living = record.has_living_certificates(facts.now)
+        living = facts.may_be_accepted(record)
         message = "its certificates are being revoked" if living else "nothing more is issued"
         self._tell(gathered.stored, kind, state.cause.value, message)
 
@@ -498,6 +507,11 @@ class GrantReconciler:
         """The Cluster's grants by state, for the metric."""
         keys = self._of_cluster.get(cluster, ())
         return Counter(self._shown[key].state for key in keys if key in self._shown)
+
+
+def _lock_faulted(namespace: str, error: BaseException) -> None:
+    """The others are tried all the same, and looks at the namespace's grants try for themselves."""
+    _LOG.error("a trial of the creator lock failed", exc_info=error, extra={"namespace": namespace})
 
 
 def _names(cluster: ClusterKey) -> tuple[str, str]:

@@ -20,6 +20,7 @@ import msgspec
 from attestors.wire.ssh.certificate import MAXIMUM_KEY_ID_BYTES
 from attestors.wire.ssh.key_line import key_line
 from signer.access.approvals import MAXIMUM_SEALED, SealedApproval
+from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.parts import HopRequest
 from signer.model.access import AccessGrant, AsPolicySays, Creator, ObjectMetadata, parse_cidr
 from signer.model.access.creator import MAXIMUM_GROUP, MAXIMUM_GROUPS, MAXIMUM_USERNAME
@@ -208,9 +209,9 @@ class GrantRecord:
         """The record after a change."""
         return replace(self, sequence=self.sequence + 1, **changes)
 
-    def has_living_certificates(self, now: datetime) -> bool:
-        """Whether a certificate may still open something."""
-        return isinstance(self.last_end, datetime) and self.last_end > now
+    def may_be_accepted(self, now: datetime, clocks: ClockAnswer) -> bool:
+        """Whether a node may still accept a certificate. While the clocks do not agree, none has ended."""
+        return isinstance(self.last_end, datetime) and (self.last_end > now or not isinstance(clocks, ClocksAgree))
 
     @property
     def revoked_epochs(self) -> tuple[int, ...]:

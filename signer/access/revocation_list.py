@@ -11,7 +11,6 @@ it is issued (:meth:`RevocationList.reserve`). Without room, nothing is issued.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations
+from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.revocations import (
     MAXIMUM_BYTES,
     MAXIMUM_ENTRIES,
@@ -26,7 +26,6 @@ from signer.access.revocations import (
     ForeignList,
     NoList,
     ReadList,
-    is_needed,
     list_name,
     list_path,
     manifest_of,
@@ -38,6 +37,7 @@ from signer.access.revocations import (
 from signer.kube.calls import GetCreateReplace
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CONFIG_MAPS
+from signer.kube.supervision import until_wanted
 from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
@@ -72,8 +72,10 @@ class _Known:
     """Whether the ConfigMap was read in this process."""
     is_written: bool = False
     """Whether it holds ``entries``, as far as this process knows."""
+    was_changed: bool = False
+    """Somebody had changed the ConfigMap when this process read it first."""
     untrusted_until: datetime = LONG_AGO
-    """Somebody had changed the ConfigMap when this process read it first. Certificates of before end by then."""
+    """Certificates of before that end by then."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -87,11 +89,14 @@ class RevocationList:
         caches: Caches,
         published: PublishedRevocations,
         now: Callable[[], datetime],
+        clock: Callable[[], ClockAnswer],
     ) -> None:
+        """No entry goes while ``clock`` does not say that ``now`` is the API server's time, too."""
         self._management = management
         self._caches = caches
         self._published = published
         self._now = now
+        self._clock = clock
         self._known: dict[ClusterKey, _Known] = {}
         self._wakes: dict[ClusterKey, Callable[[], None]] = {}
 
@@ -118,8 +123,8 @@ class RevocationList:
         """
         require_key_id(key_id)
         known = self._trusted(cluster)
-        known.reserved = needed(known.reserved, self._now())
-        places = {*needed(known.entries, self._now()), *known.reserved, key_id}
+        known.reserved = self._needed(known.reserved)
+        places = {*self._needed(known.entries), *known.reserved, key_id}
         is_new = key_id not in known.entries and key_id not in known.reserved
         if is_new and (len(places) > MAXIMUM_ENTRIES or sum(map(len, places)) > MAXIMUM_BYTES):
             raise RevocationListFull(
@@ -137,7 +142,7 @@ class RevocationList:
             Deferred: the controller key is not available.
         """
         require_key_id(key_id)
-        if not is_needed(until, self._now()):
+        if not self._needed({key_id: until}):
             return
         known = self._of(cluster)
         until = until.replace(microsecond=0)
@@ -174,14 +179,14 @@ class RevocationList:
         """The Cluster is connected no longer, and may be gone."""
         self._wakes.pop(cluster, None)
         known = self._of(cluster)
-        if not needed({**known.entries, **known.reserved}, self._now()):
+        if not self._needed({**known.entries, **known.reserved}):
             del self._known[cluster]
 
     async def _bring_into_line(self, cluster: ClusterKey) -> None:
         known = self._of(cluster)
         async with known.lock:  # what came while another write was under way is written by one
             for attempt in range(_ATTEMPTS):
-                if known.is_written:
+                if known.is_written and known.is_read:  # the Cluster may have been connected during that write
                     return
                 try:
                     await self._write(cluster, known)
@@ -203,7 +208,7 @@ class RevocationList:
                 extra={"cluster": str(cluster), "detail": read.why},
             )
             if not known.is_read:
-                known.untrusted_until = self._now() + LONGEST
+                known.was_changed, known.untrusted_until = True, self._now() + LONGEST
         known.entries = self._without_old(known.entries, read)
         # Before the write: who keeps the object from being written must not keep revocations from nodes.
         was_read, known.is_read = known.is_read, True
@@ -222,10 +227,15 @@ class RevocationList:
 
     def _without_old(self, entries: dict[str, datetime], read: ReadList) -> dict[str, datetime]:
         """Without entries that nobody needs, if something else changes, or if one of them is old."""
-        now = self._now()
         changes = not self._is_kept(read, entries)
-        is_old = len(needed(entries, now - DROPPED_AFTER)) < len(entries)
-        return needed(entries, now) if changes or is_old else entries
+        is_old = len(self._needed(entries, DROPPED_AFTER)) < len(entries)
+        return self._needed(entries) if changes or is_old else entries
+
+    def _needed(self, entries: Mapping[str, datetime], ended_before: timedelta = timedelta(0)) -> dict[str, datetime]:
+        """Those that are needed, or were so long ago; all of them while the clock may be wrong."""
+        if not isinstance(self._clock(), ClocksAgree):
+            return dict(entries)
+        return needed(entries, self._now() - ended_before)
 
     async def _read(self, cluster: ClusterKey) -> dict[str, object]:
         try:
@@ -247,7 +257,8 @@ class RevocationList:
         known = self._of(cluster)
         if not known.is_read:
             raise RevocationsUnknown(f"ConfigMap {list_name(cluster)} has not been read")
-        if self._now() < known.untrusted_until and not self._published.had_one(cluster):
+        is_over = self._now() >= known.untrusted_until and isinstance(self._clock(), ClocksAgree)
+        if known.was_changed and not is_over and not self._published.had_one(cluster):
             raise RevocationsUnknown(
                 f"somebody changed ConfigMap {list_name(cluster)} while no controller ran, and no trust bundle says "
                 f"what was revoked; certificates of before end by {format_time(known.untrusted_until)}"
@@ -291,9 +302,7 @@ class RevocationListWatch:
             while True:
                 self._wanted.clear()
                 pause = await self._list.look(self._cluster)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._wanted.wait()
+                await until_wanted(self._wanted, pause)
         finally:
             self._list.end(self._cluster)
 

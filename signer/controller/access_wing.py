@@ -13,9 +13,11 @@ from random import SystemRandom
 from typing import TypeAlias
 
 from signer.access import bastion_objects
+from signer.access.admission.messages import NOT_YOUR_NAME
 from signer.access.admission.policies import APPROVALS_POLICY, GRANTS_POLICY
 from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
+from signer.access.clocks import Clocks
 from signer.access.containers.connections import ConnectionSecrets
 from signer.access.containers.reconciler import LOOK_SECONDS, LOOKS_AT_ONCE, ContainerAccessReconciler
 from signer.access.creator_lock import CreatorLock, GuardNames
@@ -45,7 +47,7 @@ from signer.kube.scheduling import TimedSemaphore
 from signer.store.caches import Caches
 
 WEBHOOK_CONFIGURATION = "node-access"
-GUARDS = GuardNames((GRANTS_POLICY, APPROVALS_POLICY), WEBHOOK_CONFIGURATION)
+GUARDS = GuardNames((GRANTS_POLICY, APPROVALS_POLICY), WEBHOOK_CONFIGURATION, NOT_YOUR_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,10 @@ def access_wing(
         return AccessSwitchedOff()
     now = partial(datetime.now, UTC)  # nodes compare certificates with their own clocks, whatever clock decides
     stores = GrantCaches.register(caches)
-    revocation_list = RevocationList(management=client, caches=caches, published=ssh.published, now=now)
+    clocks = Clocks(client, client.clock, now)
+    revocation_list = RevocationList(
+        management=client, caches=caches, published=ssh.published, now=now, clock=clocks.answer
+    )
     targets = GrantTargets(caches=caches, authorities_of=ssh.authorities_of)
     sources = Sources(
         caches=caches,
@@ -105,6 +110,7 @@ def access_wing(
         publications=BundlePublications(ssh.published),
         authorities_of=ssh.authorities_of,
         now=now,
+        clocks=clocks,
     )
     tools = Tools(
         management=client,
@@ -134,6 +140,7 @@ def access_wing(
         filled=stores.filled,
     )
     stores.on_change(reconciler, caches)
+    ssh.published.on_publication(reconciler.cluster_changed)
     return AccessParts(reconciler, revocation_list, _container_parts(permission, client, caches, ssh))
 
 

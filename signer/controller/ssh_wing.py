@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Any, Final, TypeAlias
@@ -76,8 +77,14 @@ def ssh_wing(configuration: Configuration, recorder: Recorder) -> SSHWing:
         authorities,
         HostCertificateParts(partial(_signing_authority, authorities), host_keys_oids=configuration.host_keys_oids),
         recorder,
-        PublishedRevocations(partial(datetime.now, UTC)),
+        PublishedRevocations(_steady_clock()),
     )
+
+
+def _steady_clock() -> Callable[[], datetime]:
+    """Time since now, whatever becomes of the wall clock: what is kept for an hour is."""
+    began, at = datetime.now(UTC), time.monotonic()
+    return lambda: began + timedelta(seconds=time.monotonic() - at)
 
 
 def host_certificates_of(wing: SSHWing) -> HostCertificateSwitch:

@@ -39,6 +39,7 @@ from signer.kube.resource_limits import (
     ResourceLimits,
     Throttle,
 )
+from signer.kube.server_clock import ServerClock
 from signer.kube.tls import client_context
 
 DEFAULT_USER_AGENT = "node-attestation-controller"
@@ -116,6 +117,8 @@ class Client:
             connection.server, connection.certificate_authority, tls_server_name=connection.tls_server_name
         )
         """The API server's address, without credentials."""
+        self.clock = ServerClock(time.monotonic)
+        """The API server's time, by its answers to calls."""
         self._origin = Origin.of(connection.server)
         self._server_name = connection.tls_server_name
         self._tls = connection.tls if connection.tls is not None else client_context(connection)
@@ -345,7 +348,9 @@ class Client:
         if payload is not None:
             fields["Content-Type"] = content_type
         request = self._requests.write(method, target(path, params), fields, payload)
-        return await self._pool.send(request, repeatable=method == "GET")
+        answer = await self._pool.send(request, repeatable=method == "GET")
+        self.clock.answered(answer.head.date)
+        return answer
 
     async def _error(self, answer: Response) -> ApiError:
         error = await error_from_answer(answer, self._resource_limits)

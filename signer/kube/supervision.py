@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -57,6 +58,13 @@ class isolated:  # noqa: N801 - used like contextlib.suppress
             return False
         self._failed(error)
         return True
+
+
+async def until_wanted(wanted: asyncio.Event, seconds: float) -> None:
+    """Wait for the event, for so long at most: between two passes of a reconciler."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await wanted.wait()
 
 
 async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Callable[[str], None] = _ignore) -> None:

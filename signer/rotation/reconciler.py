@@ -25,6 +25,7 @@ from signer.kube.calls import GetCreatePatch, Replace
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
+from signer.kube.supervision import until_wanted
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
@@ -239,9 +240,7 @@ class RotationReconciler:
         while True:
             self._wanted.clear()
             pause = await self._try_pass(client)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._wanted.wait()
+            await until_wanted(self._wanted, pause)
 
     async def _try_pass(self, client: Client) -> Pause:
         before = tuple(self.conditions)

@@ -23,6 +23,7 @@ from signer.kube.calls import Create, Get, Patch, Replace
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
+from signer.kube.supervision import until_wanted
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
@@ -177,9 +178,7 @@ class SSHReconciler:
             while True:
                 self._wanted.clear()
                 pause = await self._try_pass()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._wanted.wait()
+                await until_wanted(self._wanted, pause)
         finally:
             self._authorities.forget(self._key)
 

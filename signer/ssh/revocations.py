@@ -90,6 +90,13 @@ class PublishedRevocations:
         self._now = now
         self._found: dict[ClusterKey, _Found] = {}
         self._published: dict[ClusterKey, _Published] = {}
+        self._told: list[Callable[[ClusterKey], None]] = []
+
+    def on_publication(self, told: Callable[[ClusterKey], None]) -> None:
+        """Have ``told`` called when nodes can read another bundle, and when this process first finds one as it should
+        be: from then on authorities and revocations of the Cluster are known.
+        """
+        self._told.append(told)
 
     def begin(self, key: ClusterKey) -> None:
         """The Cluster is connected: another replica may have published since this process looked."""
@@ -110,6 +117,8 @@ class PublishedRevocations:
         known = self._published.get(key)
         if known is None or known.payload is not payload:
             self._published[key] = _Published(payload, _grants_in(payload))
+            for told in self._told:
+                told(key)
 
     def had_one(self, key: ClusterKey) -> bool:
         """Whether a bundle of this controller was published when this process began."""

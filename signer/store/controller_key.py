@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import logging
 import secrets
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from signer.kube.calls import GetCreate
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, NotFound
 from signer.kube.resources import SECRETS
+from signer.kube.supervision import until_wanted
 from signer.model.seal import KEY_BYTES, ControllerKeys, InvalidControllerKey, NoPreviousKey
 from signer.store.authentic_records import AuthenticRecords, KeysUnavailable
 
@@ -69,9 +69,7 @@ class ControllerKey:
                 await asyncio.sleep(_RETRY.delay(attempt - 1, SystemRandom()))
                 continue
             await asyncio.sleep(MINIMUM_READ_INTERVAL_SECONDS)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(READ_INTERVAL_SECONDS):
-                    await self._records.key_wanted.wait()
+            await until_wanted(self._records.key_wanted, READ_INTERVAL_SECONDS)
 
     async def refresh(self, client: GetCreate) -> bool:
         """Read the keys once; returns whether that succeeded. A failure is logged."""

@@ -210,6 +210,8 @@ def lose_the_cluster(scrape: Scrape) -> None:
 
 
 WEBHOOK: Final = {"AccessWebhookDisturbed"}
+
+
 def lose_the_bastion_controller(scrape: Scrape) -> None:
     scrape.has_bastions = False
 

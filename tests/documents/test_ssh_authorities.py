@@ -20,10 +20,11 @@ from signer.rotation.operations import SSH_OPERATIONS, Operation
 from signer.rotation.phases import Phase
 from signer.ssh import host_coverage, reconciler, status
 from signer.ssh.available import Reason
-from signer.ssh.bundle import content, publishing
+from signer.ssh.bundle import content
 from signer.ssh.bundle import reconciler as bundle
 from signer.ssh.rotation_plan import LONGEST_CERTIFICATE
 from signer.ssh.rotation_record import Step
+from signer.store.statements import SIGNED_AGAIN
 from tests.documents.markdown import ROOT
 
 TEXT: Final = (ROOT / "docs/ssh-authorities.md").read_text(encoding="utf-8")
@@ -102,7 +103,7 @@ def test_figures() -> None:
     assert (ssh_access.MAXIMUM_REVOKED, ssh_access.MAXIMUM_REVOKED_KEYS) == (1000, 256)
     assert all(one in TEXT for one in ("1,000 `keyIDs`, 1,000 `serials` and 256 `publicKeys`", "700 KiB"))
     assert MAXIMUM_REVOCATION_LIST_BYTES == 700 * 1024
-    assert (content.LIFETIME.days, publishing.SIGNED_AGAIN.days) == (30, 10)
+    assert (content.LIFETIME.days, SIGNED_AGAIN.days) == (30, 10)
     assert bundle.VERIFIED_SECONDS == 300
     assert reconciler.VERIFIED_SECONDS == 300  # "every five minutes"
 

@@ -118,7 +118,9 @@ MAXIMUM_OVERHEAD_BYTES = 32 * 1024
 """Bytes outside the body, beyond ``OVERHEAD_PER_BODY_BYTE`` for each byte of the body."""
 OVERHEAD_PER_BODY_BYTE = 8
 """A chunk of one byte has five bytes around it."""
-_USED = frozenset({b"content-type", b"content-encoding", b"content-length", b"transfer-encoding", b"retry-after"})
+_USED = frozenset(
+    {b"content-type", b"content-encoding", b"content-length", b"transfer-encoding", b"retry-after", b"date"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class ResponseHead:
     content_encoding: str = ""
     content_length: int | None = None
     retry_after: str | None = None
+    date: str = ""
     ends_with_connection: bool = False
     """The server does not state where the body ends. Such a body is not read: a truncated one would go unnoticed."""
 
@@ -253,5 +256,6 @@ def _head(status: int, used: dict[bytes, str]) -> ResponseHead:
         content_encoding=used.get(b"content-encoding", ""),
         content_length=None if length is None else int(length),
         retry_after=used.get(b"retry-after"),
+        date=used.get(b"date", ""),
         ends_with_connection=coding is None and length is None and status not in {204, 304},
     )

@@ -33,6 +33,7 @@ from signer.kube.calls import Create, Get, Replace
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import SECRETS
+from signer.kube.supervision import until_wanted
 from signer.model.authority_suffixes import KUBEADM_CONTROL_PLANE, NODE_CLIENT_CA, ONE_AUTHORITY, suffixes_for
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import ConditionType, PolicyCondition
@@ -260,9 +261,7 @@ class NodeClientReconciler:
             while True:
                 self._wanted.clear()
                 pause = await self._try_pass(client)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._wanted.wait()
+                await until_wanted(self._wanted, pause)
         finally:
             self._signing.stop(self._key)
 

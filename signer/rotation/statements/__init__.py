@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from signer.rotation.statements.publishing import (
-    NotPublished,
     Published,
     SequenceTooLow,
     publish_renewal,
     publish_statement,
 )
 from signer.rotation.statements.rendering import RenewalFacts, TrustFacts, render, render_renewal, turns_of
+from signer.store.statements import NotPublished
 
 __all__ = [
     "NotPublished",

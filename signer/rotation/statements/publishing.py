@@ -7,50 +7,37 @@ the controller has not signed. So each pass compares, and writes what differs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Final
-
-from cryptography.exceptions import InvalidSignature
+from datetime import datetime
 
 from attestors.wire import statement
 from attestors.wire.statement import (
     ClientRenewal,
     ClusterTrust,
     ControllerPublicKeys,
-    MalformedStatement,
     PinnedController,
     SignedStatement,
     StatementRefused,
-    UnsupportedStatement,
     accept_client_renewal,
     accept_trust,
     authorities_in,
-    signed_input,
 )
 from attestors.wire.statement.names import (
     RENEWAL_KEY,
     STATEMENT_CONFIG_MAP,
     STATEMENT_KEY,
-    STATEMENT_NAMESPACE,
 )
-from attestors.wire.statement.signatures import verify
 from signer.authority.statement_signing import StatementKeys
 from signer.kube.calls import GetCreateReplace
 from signer.kube.client import JsonObject
-from signer.kube.errors import NotFound
-from signer.kube.resources import CONFIG_MAPS
-from signer.model.fields import mapping_of
 from signer.rotation.statements.rendering import RenewalFacts, TrustFacts, render, render_renewal
-
-SIGNED_AGAIN: Final = timedelta(days=10)
-"""A statement with less of its life left is signed again."""
-_PATH: Final = CONFIG_MAPS.object(STATEMENT_CONFIG_MAP, STATEMENT_NAMESPACE)
-
-
-class NotPublished(Exception):
-    """After the write, the ConfigMap does not hold the statement: something else writes it."""
+from signer.store.statements import (
+    SIGNED_AGAIN,
+    our_statement,
+    read_statements,
+    statement_text,
+    write_statement,
+)
 
 
 class SequenceTooLow(Exception):
@@ -80,12 +67,9 @@ async def publish_statement(
         MalformedStatement, CertificateAuthorityUnavailable: see :func:`.rendering.render`.
     """
     seconds = int(now.timestamp())
-    try:
-        found = await client.get(_PATH)
-    except NotFound:
-        found = None
-    present = None if found is None else _ours(found, keys)
-    if present is not None:
+    found = await read_statements(client, STATEMENT_CONFIG_MAP)
+    present = our_statement(statement_text(found, STATEMENT_KEY), keys)
+    if isinstance(present, SignedStatement):
         if _is_good(present, facts, keys, seconds):
             return Published(present, written=False)
         if present.statement.sequence > facts.sequence or (
@@ -95,7 +79,7 @@ async def publish_statement(
                 f"sequence {facts.sequence} is not greater than {present.statement.sequence}, which is published"
             )
     signed = await asyncio.to_thread(render, facts, keys, seconds)
-    await _publish(client, found, STATEMENT_KEY, signed)
+    await _write(client, found, STATEMENT_KEY, signed)
     return Published(signed, written=True)
 
 
@@ -111,12 +95,9 @@ async def publish_renewal(
             :func:`publish_statement`.
     """
     seconds = int(now.timestamp())
-    try:
-        found = await client.get(_PATH)
-    except NotFound:
-        found = None
-    present = None if found is None else _ours(found, keys, RENEWAL_KEY)
-    if present is not None:
+    found = await read_statements(client, STATEMENT_CONFIG_MAP)
+    present = our_statement(statement_text(found, RENEWAL_KEY), keys)
+    if isinstance(present, SignedStatement):
         if _is_good_renewal(present, facts, keys, seconds):
             return Published(present, written=False)
         if present.statement.sequence > facts.sequence:
@@ -124,48 +105,14 @@ async def publish_renewal(
                 f"sequence {facts.sequence} is not greater than {present.statement.sequence}, which is published"
             )
     signed = await asyncio.to_thread(render_renewal, facts, keys, seconds)
-    await _publish(client, found, RENEWAL_KEY, signed)
+    await _write(client, found, RENEWAL_KEY, signed)
     return Published(signed, written=True)
 
 
-async def _publish(client: GetCreateReplace, found: JsonObject | None, key: str, signed: SignedStatement) -> None:
-    text = statement.encode(signed).decode("ascii")
-    await _write(client, found, key, text)
-    if _text_of(await client.get(_PATH), key) != text:
-        raise NotPublished(f"ConfigMap {STATEMENT_NAMESPACE}/{STATEMENT_CONFIG_MAP} was changed after the write")
-
-
-async def _write(client: GetCreateReplace, found: JsonObject | None, key: str, text: str) -> None:
+async def _write(client: GetCreateReplace, found: JsonObject, key: str, signed: SignedStatement) -> None:
     """The other statement of the ConfigMap stays as it is."""
-    metadata: dict[str, Any] = {"name": STATEMENT_CONFIG_MAP, "namespace": STATEMENT_NAMESPACE}
-    body = {"apiVersion": CONFIG_MAPS.api_version, "kind": "ConfigMap", "metadata": metadata}
-    if found is None:
-        await client.create(CONFIG_MAPS.collection(STATEMENT_NAMESPACE), {**body, "data": {key: text}})
-        return
-    kept = {name: value for name, value in mapping_of(found, "metadata").items() if name != "managedFields"}
-    others = {one: there for one in (STATEMENT_KEY, RENEWAL_KEY) if (there := _text_of(found, one))}
-    await client.replace(_PATH, {**body, "metadata": {**kept, **metadata}, "data": {**others, key: text}})
-
-
-def _text_of(found: Mapping[str, Any], key: str = STATEMENT_KEY) -> str:
-    text = mapping_of(found, "data").get(key)
-    return text if isinstance(text, str) else ""
-
-
-def _ours(found: Mapping[str, Any], keys: StatementKeys, key: str = STATEMENT_KEY) -> SignedStatement | None:
-    """The published statement, if a key of this controller signed it; None for anything else."""
-    try:
-        signed = statement.decode(_text_of(found, key).encode("utf-8", "replace"))
-    except (MalformedStatement, UnsupportedStatement):
-        return None
-    values = {signature.key.text: signature.value for signature in signed.signatures}
-    for name, public in keys.public.by_hash().items():
-        try:
-            verify(public, values.get(name, b""), signed_input(signed.statement))
-        except InvalidSignature:
-            continue
-        return signed
-    return None
+    text = statement.encode(signed).decode("ascii")
+    await write_statement(client, STATEMENT_CONFIG_MAP, found, key, text, kept=(STATEMENT_KEY, RENEWAL_KEY))
 
 
 def _is_good(present: SignedStatement, facts: TrustFacts, keys: StatementKeys, now: int) -> bool:

@@ -10,46 +10,27 @@ accept neither a lower sequence nor what the controller has not signed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Any, Final
-
-from cryptography.exceptions import InvalidSignature
+from datetime import datetime
 
 from attestors.wire import statement
 from attestors.wire.statement import (
     MAXIMUM_NODE_ACCESS_TRUST_BYTES,
     ClusterIdentity,
     ControllerPublicKeys,
-    MalformedStatement,
     NodeAccessTrust,
     PinnedController,
     SignedStatement,
     StatementRefused,
-    UnsupportedStatement,
     accept_node_access_trust,
     authorities_in,
-    signed_input,
 )
-from attestors.wire.statement.names import NODE_ACCESS_CONFIG_MAP, STATEMENT_KEY, STATEMENT_NAMESPACE
-from attestors.wire.statement.signatures import verify
+from attestors.wire.statement.names import NODE_ACCESS_CONFIG_MAP, STATEMENT_KEY
 from signer.authority.statement_signing import StatementKeys
 from signer.kube.calls import GetCreateReplace
-from signer.kube.client import JsonObject
-from signer.kube.errors import NotFound
-from signer.kube.resources import CONFIG_MAPS
-from signer.model.fields import mapping_of
 from signer.ssh.bundle.content import BundleFacts, render
 from signer.ssh.revocations import NothingOfOurs
-
-SIGNED_AGAIN: Final = timedelta(days=10)
-"""A bundle with less of its life left is signed again, under the same sequence."""
-PATH: Final = CONFIG_MAPS.object(NODE_ACCESS_CONFIG_MAP, STATEMENT_NAMESPACE)
-
-
-class NotPublished(Exception):
-    """After the write, the ConfigMap does not hold the bundle: something else writes it."""
+from signer.store.statements import SIGNED_AGAIN, our_statement, read_statements, statement_text, write_statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +63,8 @@ async def published_before(
     Raises:
         ApiError: from the workload cluster.
     """
-    try:
-        found = await client.get(PATH)
-    except NotFound:
-        return NothingOfOurs()
-    present = await asyncio.to_thread(_ours, _text_of(found), place, keys)
+    text = statement_text(await read_statements(client, NODE_ACCESS_CONFIG_MAP), STATEMENT_KEY)
+    present = await asyncio.to_thread(_ours, text, place, keys)
     return _payload_of(present[0]) if present else NothingOfOurs()
 
 
@@ -107,15 +85,10 @@ async def publish_bundle(
         TooManyRevocations, MalformedStatement, CertificateAuthorityUnavailable: see :mod:`.content`.
     """
     seconds = int(now.timestamp())
-    try:
-        found = await client.get(PATH)
-    except NotFound:
-        found = None
-    made = await asyncio.to_thread(_made, facts, keys, seconds, last, "" if found is None else _text_of(found))
+    found = await read_statements(client, NODE_ACCESS_CONFIG_MAP)
+    made = await asyncio.to_thread(_made, facts, keys, seconds, last, statement_text(found, STATEMENT_KEY))
     if made.written:
-        await _write(client, found, made.text)
-        if _text_of(await client.get(PATH)) != made.text:
-            raise NotPublished(f"ConfigMap {STATEMENT_NAMESPACE}/{NODE_ACCESS_CONFIG_MAP} was changed after the write")
+        await write_statement(client, NODE_ACCESS_CONFIG_MAP, found, STATEMENT_KEY, made.text)
     return made
 
 
@@ -150,9 +123,8 @@ def _ours(text: str, place: ClusterIdentity, keys: StatementKeys) -> tuple[Signe
 
     The Cluster's UID may be another one: ``clusterctl move`` changes it, and the sequence has to increase all the same.
     """
-    try:
-        signed = statement.decode(text.encode("utf-8", "replace"), maximum_bytes=MAXIMUM_NODE_ACCESS_TRUST_BYTES)
-    except (MalformedStatement, UnsupportedStatement):
+    signed = our_statement(text, keys, MAXIMUM_NODE_ACCESS_TRUST_BYTES)
+    if not isinstance(signed, SignedStatement):
         return ()
     cluster = signed.statement.cluster
     if not isinstance(signed.statement.payload, NodeAccessTrust) or (cluster.namespace, cluster.name) != (
@@ -160,14 +132,7 @@ def _ours(text: str, place: ClusterIdentity, keys: StatementKeys) -> tuple[Signe
         place.name,
     ):
         return ()
-    values = {signature.key.text: signature.value for signature in signed.signatures}
-    for name, public in keys.public.by_hash().items():
-        try:
-            verify(public, values.get(name, b""), signed_input(signed.statement))
-        except InvalidSignature:
-            continue
-        return (signed,)
-    return ()
+    return (signed,)
 
 
 def _payload_of(signed: SignedStatement) -> NodeAccessTrust:
@@ -192,18 +157,3 @@ def _all_accept(present: SignedStatement, facts: BundleFacts, keys: StatementKey
     except StatementRefused:
         return False
     return True
-
-
-async def _write(client: GetCreateReplace, found: JsonObject | None, text: str) -> None:
-    metadata: dict[str, Any] = {"name": NODE_ACCESS_CONFIG_MAP, "namespace": STATEMENT_NAMESPACE}
-    body = {"apiVersion": CONFIG_MAPS.api_version, "kind": "ConfigMap", "data": {STATEMENT_KEY: text}}
-    if found is None:
-        await client.create(CONFIG_MAPS.collection(STATEMENT_NAMESPACE), {**body, "metadata": metadata})
-        return
-    kept = {name: value for name, value in mapping_of(found, "metadata").items() if name != "managedFields"}
-    await client.replace(PATH, {**body, "metadata": {**kept, **metadata}})
-
-
-def _text_of(found: Mapping[str, Any]) -> str:
-    text = mapping_of(found, "data").get(STATEMENT_KEY)
-    return text if isinstance(text, str) else ""

@@ -23,6 +23,7 @@ from signer.kube.backoff import Backoff
 from signer.kube.calls import GetCreateReplace
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Conflict, Forbidden
+from signer.kube.supervision import until_wanted
 from signer.model.cluster import ClusterKey
 from signer.model.condition import ConditionType, PolicyCondition
 from signer.model.decision import Deferred, printable
@@ -31,7 +32,6 @@ from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason, SSH
 from signer.ssh.bundle.content import BundleFacts, TooManyRevocations, renew_spread_seconds
 from signer.ssh.bundle.publishing import (
     NothingPublished,
-    NotPublished,
     PublishedBundle,
     publish_bundle,
     published_before,
@@ -39,6 +39,7 @@ from signer.ssh.bundle.publishing import (
 from signer.ssh.revocations import PublishedRevocations, RevocationsOf, RevocationsUnknown
 from signer.ssh.secrets import Absent
 from signer.store.caches import Caches
+from signer.store.statements import NotPublished
 
 _LOG = logging.getLogger(__name__)
 IDLE_SECONDS: Final = 600.0
@@ -153,9 +154,7 @@ class BundleReconciler:
             pause = await self.look(client)
             if (tuple(self.conditions), self.status) != before:
                 self._changed()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._wanted.wait()
+            await until_wanted(self._wanted, pause)
 
     async def look(self, client: GetCreateReplace) -> float:
         """One pass; returns how many seconds to wait before the next one."""

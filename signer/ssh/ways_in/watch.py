@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
@@ -11,6 +10,7 @@ from typing import Final
 from signer.configuration import SSHPermission
 from signer.kube.calls import GetList
 from signer.kube.errors import ApiError
+from signer.kube.supervision import until_wanted
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
 from signer.model.policy import Policy
@@ -70,9 +70,7 @@ class WaysInWatch:
             pause = await self.look()
             if self._conditions:
                 await asyncio.sleep(LEAST_SECONDS)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause * (1 - JITTER * self._random.random())):
-                    await self._wanted.wait()
+            await until_wanted(self._wanted, pause * (1 - JITTER * self._random.random()))
 
     async def look(self) -> float:
         """One pass; returns how many seconds to wait before the next one."""

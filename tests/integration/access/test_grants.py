@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
 
 from attestors.wire.ssh.certificate import parse_certificate_line
+from signer.access.clocks import ClockAnswer, ClocksDiffer, ClockUnknown
 from signer.access.creator import Lock, NotProtected, Protected, ProtectionUnknown
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.audit.access_line import EndLine, IssuanceLine
@@ -38,6 +39,7 @@ from tests.support.access_objects import ALICE
 
 MINUTE: Final = timedelta(minutes=1)
 HOUR: Final = timedelta(hours=1)
+NOON: Final = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
 WIDE: Final = [{"ipBlock": {"cidr": "203.0.113.0/24"}}]
 
 
@@ -112,7 +114,7 @@ async def test_30_without_the_creator_lock_nothing_is_issued(world: World, lock:
 
 async def test_30_the_real_trial_on_an_api_without_policies(world: World) -> None:
     async with Client(world.api.connection(CONTROLLER, MASTERS)) as client:
-        names = GuardNames(("node-access-grants", "node-access-approvals"), "node-access")
+        names = GuardNames(("node-access-grants", "node-access-approvals"), "node-access", "not you")
         lock = CreatorLock(client, names, is_required=True, now=lambda: world.now, monotonic=world.monotonic)
         assert isinstance(await lock.fresh(NAMESPACE), NotProtected)
     assert world.grants() == []
@@ -703,3 +705,98 @@ async def test_the_lock_is_tried_only_where_the_operator_allows_grants(world: Wo
             await asyncio.sleep(0.01)
         trying.cancel()
     assert world.lock.tried == ["team-b"]
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("clocks", [ClocksDiffer("the clock is ahead", NOON), ClockUnknown("no answer")])
+async def test_a_clock_that_is_hours_ahead_ends_nothing_and_skips_no_revocation(
+    world: World, clocks: ClockAnswer
+) -> None:
+    async with process(world) as running:
+        of = await issued(world, running, **BASTION)
+        world.clocks = clocks
+        world.pass_by(10 * HOUR)
+        await running.settle()
+        assert world.reason() == "ClocksDiffer"
+        assert len(certificates(world)) == 2
+        assert len(world.bastions()) == 1
+        world.publishes = False
+        world.delete()
+        await running.settle()
+        assert world.revoked() == {of}
+        assert world.found(), "nodes do not know yet, and their clocks may say that the certificates count"
+        world.publishes = True
+        await running.settle()
+        assert (world.found(), world.bastions()) == ({}, [])
+        assert world.revoked() == {of}
+
+
+async def test_a_grant_that_vanishes_while_the_clock_is_wrong_is_revoked(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.clocks = ClockUnknown("no answer")
+        world.pass_by(10 * HOUR)
+        world.delete()
+        world.edit({"metadata": {"finalizers": []}})
+        await running.settle()
+    assert world.revoked() == {of}
+
+
+# Lost records, foreign shards, faults
+
+
+async def test_an_edited_creator_and_a_lost_record_hide_no_key_id(world: World) -> None:
+    """Admission is off, and somebody edits both: what was issued is revoked, not what the edited object could have."""
+    async with process(world) as running:
+        of = await issued(world, running)
+        world.edit({"spec": {"createdBy": {"username": "mallory", "uid": "u-9"}}})
+        world.edit({"status": {"record": {"createdBy": {"username": "mallory"}}}}, subresource="status")
+        await running.settle()
+        assert world.reason() == "RecordNotAuthentic"
+        assert of in world.revoked()
+
+
+async def test_a_grant_that_vanishes_is_revoked_by_the_replica_of_its_shard_alone(world: World) -> None:
+    async with process(world) as running:
+        of = await issued(world, running)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(running.caches.shards), "own", lambda self, cluster: False)
+            world.delete()
+            world.edit({"metadata": {"finalizers": []}})
+            await running.settle()
+            assert running.reconciler.vanished == ()
+        assert world.revoked() == set()
+    async with process(world) as running:
+        other = await issued(world, running)
+        world.delete()
+        world.edit({"metadata": {"finalizers": []}})
+        await running.settle()
+    assert world.revoked() == {other}
+    assert other != of
+
+
+async def test_a_fault_in_the_trial_of_one_namespace_ends_no_work(world: World) -> None:
+    tried: list[str] = []
+    both = asyncio.Event()
+
+    async def fault(namespace: str, since: float = float("-inf")) -> Lock:
+        tried.append(namespace)
+        if len(tried) == 2:  # by the trial of each minute, and by the look
+            both.set()
+        raise RuntimeError("a fault")
+
+    async with process(world) as running:
+        world.grant()
+        await running.in_step()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world.lock, "fresh", fault)
+            work = asyncio.create_task(running.reconciler.run())
+            await both.wait()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not work.done()
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work

@@ -19,6 +19,7 @@ from attestors.wire.node_access import Trust
 from signer.access import bastion_objects
 from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
+from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.creator import Guard, Lock, Protected
 from signer.access.gathering import Sources
 from signer.access.parts import (
@@ -190,6 +191,8 @@ class World:
     audit: RememberedAudit = field(default_factory=RememberedAudit)
     counts: Counts = field(default_factory=Counts)
     lock: ChosenLock = field(init=False)
+    clocks: ClockAnswer = field(default_factory=ClocksAgree)
+    """How the controller's clock, ``now``, stands to the API server's."""
     seconds: float = 0.0
     lists: dict[ClusterKey, RevocationList] = field(default_factory=dict)
 
@@ -340,22 +343,26 @@ class World:
             if BASTION_FINALIZER not in metadata.get("finalizers", ()):
                 patch = {"metadata": {"finalizers": [BASTION_FINALIZER]}}
                 metadata = self.api.patch("bastions", name, patch, NAMESPACE)["metadata"]
-            status = {
-                "observedGeneration": metadata["generation"],
-                "ingress": {"ip": "203.0.113.9", "port": 2222},
-                "hostKeys": [AUTHORITY_KEY],
-                "egress": ["203.0.113.9/32"],
-                "conditions": [
-                    {
-                        "type": "BastionReady",
-                        "status": "True",
-                        "reason": "SuccessfullyReconciled",
-                        "message": "ready",
-                        "lastTransitionTime": "2026-11-27T14:00:00Z",
-                    }
-                ],
-            }
+            status = ready_bastion(metadata["generation"])
             self.api.patch("bastions", name, {"status": status}, NAMESPACE, "status")
+
+
+def ready_bastion(generation: int) -> dict[str, Any]:
+    """The status of a bastion that answers."""
+    condition = {
+        "type": "BastionReady",
+        "status": "True",
+        "reason": "SuccessfullyReconciled",
+        "message": "ready",
+        "lastTransitionTime": "2026-11-27T14:00:00Z",
+    }
+    return {
+        "observedGeneration": generation,
+        "ingress": {"ip": "203.0.113.9", "port": 2222},
+        "hostKeys": [AUTHORITY_KEY],
+        "egress": ["203.0.113.9/32"],
+        "conditions": [condition],
+    }
 
 
 def _target(name: str) -> TargetNode:
@@ -378,6 +385,19 @@ class WorldPublications:
         return Publication.PUBLISHED if key_id in self.world.published else Publication.PENDING
 
 
+@dataclass
+class WorldClocks:
+    """Implements ClockAnswers."""
+
+    world: World
+
+    def answer(self) -> ClockAnswer:
+        return self.world.clocks
+
+    async def fresh(self, path: str) -> ClockAnswer:
+        return self.world.clocks
+
+
 WorldT = TypeVar("WorldT", bound=World)
 
 
@@ -393,7 +413,11 @@ class Process:
         management = cast("Any", MortalClient(client, deadline))
         published = PublishedRevocations(lambda: world.now)
         self.revocation_list = RevocationList(
-            management=management, caches=self.caches, published=published, now=lambda: world.now
+            management=management,
+            caches=self.caches,
+            published=published,
+            now=lambda: world.now,
+            clock=lambda: world.clocks,
         )
         sources = Sources(
             caches=self.caches,
@@ -408,6 +432,7 @@ class Process:
             publications=WorldPublications(world, self.revocation_list),
             authorities_of=_authorities_of,
             now=lambda: world.now,
+            clocks=WorldClocks(world),
         )
         tools = Tools(
             management=management,

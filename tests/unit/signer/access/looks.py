@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from attestors.wire.ssh.key_line import parse_key_line
 from attestors.wire.ssh.keys import host_key
 from signer.access.certificates import access_of, hops_of
+from signer.access.clocks import ClocksAgree
 from signer.access.creator import Guard, Protected
 from signer.access.facts import ClusterHere, Facts, GrantRules, Keepalive
 from signer.access.lifetimes import Lifetime
@@ -85,6 +86,7 @@ def facts(*, sealed: bool = True, heartbeat: str = "", spec: dict[str, Any] | No
         authority=AUTHORITY.public_key.fingerprint,
         publication=Publication.PENDING,
         keepalive=Keepalive.NONE,
+        clocks=ClocksAgree(),
         asks_suspension=grant.is_suspended,
         stated_cluster=grant.cluster.name,
         stated_creator=grant.created_by,

@@ -22,7 +22,7 @@ from signer.access.auditing import counted_approvals
 from signer.access.creator import Lock, NotProtected
 from signer.access.facts import Facts
 from signer.access.plan import Issue, Rest, Step, WriteRecord
-from signer.access.record import Cause, Closing, GrantRecord
+from signer.access.record import Cause, Closing, GrantRecord, Live
 from signer.access.right_answers import Allowed, Denied, RightUnknown
 from signer.model.access import AccessApproval, AccessGrant, Creator
 from tests.support.access_objects import ALICE, BOB, GRANT_UID
@@ -196,9 +196,25 @@ def test_a_denial_ends_the_grant() -> None:
     assert reason(step, "Approved") == "DeniedByApprover"
 
 
-@pytest.mark.parametrize("denied", [Denied("no right"), RightUnknown("no answer", 1.0)])
-def test_a_denial_without_the_right_does_not_count(denied: object) -> None:
-    assert isinstance(step_of(look(RULES, said(decision="Deny"), right=denied)).move, Issue)
+def test_a_denial_without_the_right_does_not_count() -> None:
+    assert isinstance(step_of(look(RULES, said(decision="Deny"), right=Denied("no right"))).move, Issue)
+
+
+def test_a_denial_holds_the_grant_until_the_right_to_it_is_known() -> None:
+    """Also one that is sealed already, and one that comes while no right is answered."""
+    unknown = RightUnknown("no answer", 1.0)
+    fresh = look(RULES, said(decision="Deny"), right=unknown)
+    assert reason(step_of(fresh)) == "ApprovalsMissing"
+    assert isinstance(step_of(fresh).move, WriteRecord)
+    known = replace(fresh, approvers={"a-1": Allowed()})
+    sealed = step_of(known).record
+    assert isinstance(sealed, GrantRecord)
+    assert sealed.approvals
+    later = replace(fresh, record=replace(sealed, state=Live()))
+    assert reason(step_of(later)) == "ApprovalsMissing"
+    assert not isinstance(step_of(later).move, Issue)
+    own = look(RULES, said(ALICE, decision="Deny"), right=unknown)
+    assert isinstance(step_of(own).move, Issue), "the creator's own is none"
 
 
 def test_the_creator_ends_the_grant_by_deletion_and_not_by_a_denial() -> None:

@@ -13,7 +13,7 @@ from signer.access.creator_lock import FOREIGN_NAME, CreatorLock, GuardNames
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, Forbidden, Invalid, NotFound, ResourceNotServed, ServerError
 
-NAMES: Final = GuardNames(("creators",), "creators.webhook")
+NAMES: Final = GuardNames(("creators",), "creators.webhook", "createdBy must be you")
 REFUSED: Final = (
     "accessgrants.access.cluster.x-k8s.io \"probe\" is forbidden: ValidatingAdmissionPolicy 'creators' with binding "
     "'creators' denied request: createdBy must be you"
@@ -100,6 +100,7 @@ async def test_accepted_in_the_own_name_is_protected() -> None:
         Invalid("spec.target: Required value", status=422),
         Forbidden("ValidatingAdmissionPolicy 'labels' with binding 'labels' denied request: no owner", status=403),
         Forbidden("ValidatingAdmissionPolicy 'creators' with binding 'mine' denied request: no", status=403),
+        Forbidden("ValidatingAdmissionPolicy 'creators' with binding 'creators' denied request: no login", status=403),
         Forbidden('admission webhook "validate.kyverno.svc-fail" denied the request: no owner', status=403),
         ServerError("down", status=500),
         NOT_SERVED,

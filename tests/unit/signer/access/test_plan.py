@@ -17,8 +17,10 @@ from signer.access.facts import (
     GrantForbidden,
     GrantsNotAllowed,
     Keepalive,
+    KnownRecord,
     RulesUnknown,
 )
+from signer.access.lifetimes import Lifetime
 from signer.access.parts import AbsentBastion, BrokenBastion, PendingBastion, Publication, TargetsGone, TargetsUnknown
 from signer.access.plan import (
     DeleteBastion,
@@ -36,7 +38,7 @@ from signer.access.plan import (
 )
 from signer.access.record import MAXIMUM_EPOCH, BrokenRecord, Cause, Closing, GrantRecord, Live, NoCertificate, Stage
 from signer.access.right_answers import Denied, RightUnknown
-from signer.model.access import DeletedAt, InvalidAccessGrant
+from signer.model.access import Creator, DeletedAt, InvalidAccessGrant
 from tests.unit.signer.access.looks import (
     BASTION_RULES,
     CREATED,
@@ -391,3 +393,43 @@ def test_a_lost_record_with_such_a_creator_ends_all_the_same() -> None:
     step = step_of(look)
     assert isinstance(step.move, Revoke)
     assert all("/unknown" in one for one in step.move.key_ids)
+
+
+def test_a_lost_record_is_revoked_by_what_the_process_remembers() -> None:
+    """Who edits ``spec.createdBy`` and takes the record away has other key ids revoked than those that were issued."""
+    before = running().record
+    assert isinstance(before, GrantRecord)
+    stated = Creator("mallory", "", frozenset())
+    look = facts(record=BrokenRecord("changed"), stated_creator=stated, stated_cluster="other")
+    assert record_of(step_of(look)).creator == stated, "nothing is remembered"
+    record = record_of(step_of(replace(look, known=KnownRecord.of(before))))
+    assert record.sequence > before.sequence + 1
+    assert record.cluster == before.cluster
+    assert record.key_id(look.metadata, 0) == before.key_id(look.metadata, 0)
+
+
+# Renewal
+
+
+def living_for(hours: int) -> Facts:
+    """A grant with certificates for an hour, which lives for so long without a heartbeat."""
+    return running(lifetime=Lifetime(CREATED, timedelta(hours=24), hours * HOUR))
+
+
+def test_certificates_are_renewed_before_they_end_in_a_grant_that_lives_longer() -> None:
+    look = living_for(8)
+    step = step_of(look)
+    assert isinstance(step.move, Rest)
+    [entry] = look.record.journal if isinstance(look.record, GrantRecord) else ()
+    assert step.again is not None
+    assert entry.issued < step.again < entry.ends
+    renewed = step_of(replace(look, now=step.again))
+    assert isinstance(renewed.move, Issue)
+    after = replace(look, now=step.again, record=issued(replace(look, now=step.again)))
+    assert isinstance(step_of(after).move, Rest), "once"
+
+
+def test_certificates_of_a_grant_that_ends_with_them_are_not_renewed() -> None:
+    look = living_for(1)
+    assert isinstance(look.record, GrantRecord)
+    assert isinstance(step_of(replace(look, now=look.record.journal[0].ends - timedelta(seconds=5))).move, Rest)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations
 from attestors.wire.statement import NodeAccessTrust
+from signer.access.clocks import ClockAnswer, ClocksAgree, ClocksDiffer, ClockUnknown
 from signer.access.revocation_list import RevocationList, RevocationListFull, RevocationListWatch
 from signer.access.revocations import (
     KEPT_AFTER_END,
@@ -73,11 +74,13 @@ class Revoking:
         self.published = PublishedRevocations(lambda: self.world.now)
         self.published.found(KEY, NothingOfOurs())
         self.wakes = 0
+        self.clocks: ClockAnswer = ClocksAgree()
         self.list = RevocationList(
             management=cast("Any", process.client),
             caches=process.caches,
             published=self.published,
             now=lambda: self.world.now,
+            clock=lambda: self.clocks,
         )
         self.list.begin(KEY, self._wake)
 
@@ -286,6 +289,24 @@ def test_an_entry_is_dropped_only_after_its_end() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    "clocks", [ClocksDiffer("an hour", START), ClockUnknown("no answer")], ids=["differ", "unknown"]
+)
+def test_a_wrong_clock_drops_no_entry_and_takes_new_ones(clocks: ClockAnswer) -> None:
+    async def scenario() -> None:
+        revoking = await revoked()
+        before = revoking.key_ids()
+        revoking.clocks = clocks
+        revoking.world.now += timedelta(hours=3)
+        await revoking.list.add(KEY, OTHER, revoking.end(hours=-1))
+        assert set(revoking.key_ids()) == {*before, OTHER}
+        revoking.clocks = ClocksAgree()
+        await revoking.list.look(KEY)
+        assert revoking.key_ids() == ()
+
+    run(scenario())
+
+
 def test_certificates_that_have_ended_need_no_entry() -> None:
     async def scenario() -> None:
         revoking = await Revoking.started()
@@ -424,6 +445,10 @@ def test_an_edited_list_counts_as_missing_where_a_bundle_says_what_was_revoked()
         edit(alone, revocations="[7]")
         await alone.list.look(KEY)
         alone.world.now += LONGEST
+        alone.clocks = ClockUnknown("no answer")
+        with pytest.raises(RevocationsUnknown, match="somebody changed"):
+            alone.list.of(KEY)
+        alone.clocks = ClocksAgree()
         assert alone.key_ids() == (), "every certificate of before has ended"
 
     run(scenario())
@@ -514,5 +539,31 @@ def test_a_list_sealed_with_the_previous_key_is_sealed_anew() -> None:
         await revoking.list.look(KEY)
         assert revoking.stored()["data"]["seal"] != before
         assert isinstance(read_list(revoking.stored(), KEY, OTHER_KEYS), AuthenticList)
+
+    run(scenario())
+
+
+def test_a_cluster_that_is_connected_during_a_write_is_read() -> None:
+    """Found by SIGKILL: the list stayed unread for five minutes, and no bundle was published."""
+
+    async def scenario() -> None:
+        revoking = await Revoking.started()
+        writes, may_go_on = asyncio.Event(), asyncio.Event()
+        create = revoking.process.client.create
+
+        async def slow(*given: Any) -> Any:
+            writes.set()
+            await may_go_on.wait()
+            return await create(*given)
+
+        cast("Any", revoking.process.client).create = slow
+        adds = asyncio.create_task(revoking.list.add(KEY, ONE, revoking.end(hours=1)))
+        await writes.wait()
+        revoking.list.begin(KEY, revoking._wake)
+        looks = asyncio.create_task(revoking.list.look(KEY))
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await asyncio.gather(adds, looks)
+        assert revoking.key_ids() == (ONE,)
 
     run(scenario())

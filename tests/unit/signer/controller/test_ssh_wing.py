@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any, cast
@@ -11,6 +12,8 @@ from unittest.mock import Mock
 import pytest
 
 from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations
+from attestors.wire.statement import NodeAccessTrust
+from signer.access.clocks import ClocksAgree
 from signer.access.revocation_list import RevocationList
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPartContext
@@ -20,10 +23,20 @@ from signer.controller.ssh_authorities import (
     WatchService,
 )
 from signer.controller.ssh_bundle import SSHBundleService
-from signer.controller.ssh_wing import NO_REVOCATION_LIST, SSHParts, revocations_of, ssh_of_cluster, ssh_wing
+from signer.controller.ssh_wing import (
+    NO_REVOCATION_LIST,
+    SSHParts,
+    _steady_clock,
+    revocations_of,
+    ssh_of_cluster,
+    ssh_wing,
+)
 from signer.controller.telemetry.recorder import Recorder
+from signer.model.cluster import ClusterKey
 from signer.ssh.available import NotAvailable
-from signer.ssh.revocations import NothingOfOurs, RevocationsUnknown
+from signer.ssh.bundle.content import revocation_list
+from signer.ssh.revocations import NothingOfOurs, PublishedRevocations, RevocationsUnknown
+from tests.support.node_access import trust
 from tests.unit.signer.ssh.world import KEY, Process, World, run
 
 
@@ -96,7 +109,11 @@ def test_ended_access_grants_are_among_what_is_revoked() -> None:
         assert isinstance(wing, SSHParts)
         management = cast("Any", process.client)
         ended = RevocationList(
-            management=management, caches=process.caches, published=wing.published, now=lambda: world.now
+            management=management,
+            caches=process.caches,
+            published=wing.published,
+            now=lambda: world.now,
+            clock=ClocksAgree,
         )
         without, with_list = (revocations_of(wing, process.caches, one) for one in (NO_REVOCATION_LIST, ended))
         for known in (without, with_list):
@@ -118,3 +135,22 @@ def test_ended_access_grants_are_among_what_is_revoked() -> None:
         assert "SSH access revocations" in [part.service.name for part in parts]
 
     run(scenario())
+
+
+def test_what_was_published_is_kept_by_a_clock_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 0.0
+    monkeypatch.setattr("signer.controller.ssh_wing.time.monotonic", lambda: seconds)
+    clock = _steady_clock()
+    began = clock()
+    seconds = 90.0
+    assert clock() - began == timedelta(seconds=90)
+
+
+def test_who_waits_for_a_publication_is_told_of_each() -> None:
+    told: list[ClusterKey] = []
+    published = PublishedRevocations(_steady_clock())
+    published.on_publication(told.append)
+    payload = NodeAccessTrust(trust(), revocation_list((), 1), 0, 10)
+    for one in (payload, payload, replace(payload)):
+        published.published(KEY, one)
+    assert told == [KEY, KEY]

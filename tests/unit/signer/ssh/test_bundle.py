@@ -50,14 +50,15 @@ from signer.ssh.bundle.content import (
     renew_spread_seconds,
     revocation_list,
 )
-from signer.ssh.bundle.publishing import PATH, SIGNED_AGAIN
 from signer.ssh.bundle.reconciler import BundleReconciler, SignersUnavailable
 from signer.ssh.reports import Reports
 from signer.ssh.revocations import LONGEST, PolicyRevocations, PublishedRevocations, Revocation
+from signer.store.statements import SIGNED_AGAIN
 from tests.support.openssh import public_keys
 from tests.support.statements import authority
 from tests.unit.signer.ssh.world import CLUSTER, KEY, KEYS, START, Fleet, Process, World, new_line, node, order, run
 
+PATH: Final = f"/api/v1/namespaces/{STATEMENT_NAMESPACE}/configmaps/{NODE_ACCESS_CONFIG_MAP}"
 CA: Final = authority("cluster", start=int(START.timestamp()) - 86400 * 9)
 NEXT_CA: Final = authority("next", start=int(START.timestamp()) - 86400 * 9)
 REVOKED: Final = {"keyIDs": ["grant/one"], "serials": ["7"], "publicKeys": [key_line(public_keys()["nistp256"])]}
@@ -295,7 +296,7 @@ def test_a_node_accepts_what_is_published() -> None:
         assert published.workload.writes == writes, "written only when something changes"
 
         [role, binding, path] = writes
-        assert path == PATH == f"/api/v1/namespaces/{STATEMENT_NAMESPACE}/configmaps/{NODE_ACCESS_CONFIG_MAP}"
+        assert path == PATH
         [rule] = published.workload.stored[role]["rules"]
         assert (rule["resourceNames"], rule["verbs"]) == ([NODE_ACCESS_CONFIG_MAP], ["get"])
         assert [one["name"] for one in published.workload.stored[binding]["subjects"]] == ["system:nodes"]

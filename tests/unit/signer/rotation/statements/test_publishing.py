@@ -19,8 +19,8 @@ from signer.rotation.statements import (
     publish_statement,
     turns_of,
 )
-from signer.rotation.statements.publishing import SIGNED_AGAIN
 from signer.rotation.statements.rendering import LIFETIME
+from signer.store.statements import SIGNED_AGAIN
 from tests.support.statements import IDENTITY, NOW, ROTATION, authority, bundle_of, controller
 
 OLD, NEW = authority("old"), authority("new")

@@ -25,8 +25,8 @@ from signer.rotation.statements import (
     publish_renewal,
     publish_statement,
 )
-from signer.rotation.statements.publishing import SIGNED_AGAIN
 from signer.rotation.statements.rendering import LIFETIME
+from signer.store.statements import SIGNED_AGAIN
 from tests.support.statements import IDENTITY, authority, controller
 from tests.unit.signer.rotation.statements.test_publishing import FACTS as TRUST
 from tests.unit.signer.rotation.statements.test_publishing import KEYS, START, Workload

@@ -1,0 +1,63 @@
+"""The controller's configuration, which the operator sets and no tenant.
+
+It comes from flags and, for structured settings, a YAML file: a module for each of its sections. A tenant's policy can
+only choose among what the operator allows here.
+"""
+
+from signer.configuration.access import (
+    AccessPermission,
+    AccessSwitchedOff,
+    ContainersSwitchedOff,
+    ContainersSwitchedOn,
+    CreatorVerification,
+)
+from signer.configuration.attestors import OperatorAttestor, operator_settings
+from signer.configuration.authorities import AllowedAuthorities
+from signer.configuration.document import (
+    ALL_NAMESPACES,
+    MAXIMUM_DEPTH,
+    NAMESPACE,
+    NAMESPACE_FORM,
+    InvalidConfiguration,
+    read_document,
+    read_namespaces,
+    require_namespace,
+)
+from signer.configuration.file import ConfigurationFile, read_attestors, read_configuration_file
+from signer.configuration.replicas import DEFAULT_LEASE_NAME, LeaderElection, NoLeaderElection, Sharding
+from signer.configuration.rotation import RotationOff, RotationSettings
+from signer.configuration.run import DEFAULT_WORKERS, Configuration
+from signer.configuration.ssh import MasterSecrets, SSHPermission, SSHSwitchedOff
+
+__all__ = [
+    "ALL_NAMESPACES",
+    "AccessPermission",
+    "AccessSwitchedOff",
+    "AllowedAuthorities",
+    "Configuration",
+    "ConfigurationFile",
+    "ContainersSwitchedOff",
+    "ContainersSwitchedOn",
+    "CreatorVerification",
+    "DEFAULT_LEASE_NAME",
+    "DEFAULT_WORKERS",
+    "InvalidConfiguration",
+    "LeaderElection",
+    "MAXIMUM_DEPTH",
+    "MasterSecrets",
+    "NAMESPACE",
+    "NAMESPACE_FORM",
+    "NoLeaderElection",
+    "OperatorAttestor",
+    "RotationOff",
+    "RotationSettings",
+    "SSHPermission",
+    "SSHSwitchedOff",
+    "Sharding",
+    "operator_settings",
+    "read_attestors",
+    "read_configuration_file",
+    "read_document",
+    "read_namespaces",
+    "require_namespace",
+]
