@@ -6,7 +6,7 @@ import contextlib
 from typing import Final
 
 from node_access.client.errors import ClientFailed, Conflict, Forbidden, Invalid, ManagementFailed
-from node_access.client.grants import APPROVAL_KIND, created_by
+from node_access.client.grants import APPROVAL_KIND, created_by, key_of
 from node_access.client.kubectl import Kubectl
 from node_access.client.manifests import JsonObject, NotAsSent, Person, require_as_sent, with_creator
 
@@ -32,8 +32,8 @@ def create_as_self(kubectl: Kubectl, manifest: JsonObject, user: str) -> JsonObj
             raise NotAsSent("the API server stored another creator than you")
     except ClientFailed:
         if manifest["kind"] != APPROVAL_KIND:
-            with contextlib.suppress(ManagementFailed):
-                kubectl.delete_grant(manifest["metadata"]["name"])
+            with contextlib.suppress(ClientFailed):
+                kubectl.delete_grant(key_of(made))
         raise
     return made
 

@@ -19,7 +19,7 @@ from node_access.client.heartbeat import Heartbeat, InAgent, KeyPlace, Over, Wit
 from node_access.client.include import install
 from node_access.client.keys import MAXIMUM_PRIVATE_BYTES, read_fresh_key
 from node_access.client.kubectl import Kubectl
-from node_access.client.lifecycle import why_over
+from node_access.client.lifecycle import why_ended
 from node_access.client.locks import Busy
 from node_access.client.ssh_agent import SSHAgent, agent_address
 from node_access.client.ssh_files import access_of, known_hosts
@@ -75,10 +75,10 @@ def _write(client: Client, folder: GrantFolder, record: FolderRecord, login: str
     """The number of grants whose files are written: one, or none."""
     try:
         grant = client.of(record.key)
-        if why := why_over(grant, datetime.now(UTC)):
+        if why := why_ended(grant, datetime.now(UTC)):
             raise NotFound(why)
         chosen = replace(record, login=login) if login in grant.logins else record
-        folder.write_access(access_of(grant, grant.public_key, int(datetime.now(UTC).timestamp())), chosen)
+        folder.write_access(access_of(grant, folder.public_key(), int(datetime.now(UTC).timestamp())), chosen)
     except NotFound as error:
         client.end_here(folder, str(error))
         say(f"{record.key.name} has ended: {error}")

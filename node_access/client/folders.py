@@ -33,7 +33,7 @@ from node_access.client.ssh_files import (
     known_hosts,
     ssh_config,
 )
-from node_access.client.words import label, login_name, object_name
+from node_access.client.words import label, login_name, object_name, printable
 
 DEFAULT_FOLDER: Final = "~/.ssh/node-access"
 AGENT_LOG: Final = "agent.log"
@@ -168,7 +168,7 @@ class GrantFolder:
         """The grant has ended: nothing that ssh uses stays, and ``ended`` says why."""
         for name in (CONFIG_FILE, KEY_FILE, *CERTIFICATE_FILES.values(), KNOWN_HOSTS_FILE):
             self._remove(name)
-        self.write(_ENDED, f"{why}\n")
+        self.write(_ENDED, f"{printable(why)}\n")
 
     def write(self, name: str, text: str) -> None:
         """Replace a file in one step; only its owner may read it."""
@@ -274,10 +274,30 @@ class GrantFolders:
         """Make the folder of a new grant.
 
         Raises:
+            BadFolder: see :meth:`making`.
+        """
+        with self.making(record) as folder:
+            return folder
+
+    @contextlib.contextmanager
+    def making(self, record: FolderRecord) -> Iterator[GrantFolder]:
+        """The folder of a new grant, which no other process sees before the end of the block. If that fails, nothing
+        stays.
+
+        Raises:
             BadFolder: it exists, or cannot be made private.
         """
+        folder = self._make(record.key.uid)
+        try:
+            yield folder
+            folder.write_record(record)
+        except BaseException:  # also an interruption leaves no private key behind
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+
+    def _make(self, uid: str) -> GrantFolder:
         grants = self.path / _GRANTS
-        folder = grants / record.key.uid
+        folder = grants / uid
         try:
             for one in (self.path.parent, self.path, grants):
                 one.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -287,9 +307,7 @@ class GrantFolders:
             (folder / _SESSIONS).mkdir(mode=0o700)
         except OSError as error:
             raise BadFolder(f"{folder}: {error.strerror}") from error
-        made = GrantFolder(folder)
-        made.write_record(record)
-        return made
+        return GrantFolder(folder)
 
     def all(self) -> Iterator[tuple[GrantFolder, FolderRecord]]:
         """Every folder that can be read, the newest first.

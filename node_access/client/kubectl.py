@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from node_access.client.errors import Conflict, Forbidden, Invalid, ManagementFailed, NotFound
-from node_access.client.grants import GRANTS, GROUP
+from node_access.client.grants import GRANTS, GROUP, VERSION, GrantKey
 from node_access.client.manifests import JsonObject, Person
 from node_access.client.programs import Finished, ProgramFailed, run_bounded
 from node_access.client.words import printable
@@ -98,9 +98,21 @@ class Kubectl:
         """Apply a merge patch to an AccessGrant."""
         return self._object(["patch", GRANTS, "--type=merge", f"--patch={json.dumps(patch)}", "-o", "json", "--", name])
 
-    def delete_grant(self, name: str) -> None:
-        """Ask for an AccessGrant's deletion, without waiting for its end."""
-        self._run(["delete", GRANTS, "--wait=false", "--", name], maximum=MAXIMUM_OBJECT_BYTES)
+    def delete_grant(self, key: GrantKey) -> None:
+        """Ask for the deletion of that very AccessGrant, without waiting for its end.
+
+        The API server compares the UID (``metav1.Preconditions``), which ``kubectl delete`` sends only with ``--raw``.
+
+        Raises:
+            NotFound: it is gone, even if another one has its name.
+        """
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{key.namespace}/accessgrants/{key.name}"
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": key.uid}}
+        words = ["delete", f"--raw={path}", "-f", "-"]
+        try:
+            self._run(words, standard_input=json.dumps(options).encode("utf-8"), maximum=MAXIMUM_OBJECT_BYTES)
+        except Conflict as error:
+            raise NotFound("another grant has its name") from error
 
     def who_am_i(self) -> Person:
         """Who the API server says that this is (API servers from 1.28 on)."""

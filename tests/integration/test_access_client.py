@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import shutil
 import signal
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,6 +118,29 @@ def at_node(controller: GrantController, server: SSHServer) -> GrantController:
     controller.behaviour.port = server.port
     server.forget_log()
     return controller
+
+
+def at_terminal(person: Person, typed: str, *words: str) -> str:
+    """What a terminal shows while somebody types at it. Standard output goes elsewhere."""
+    main, other = pty.openpty()
+    with subprocess.Popen(
+        person.command(*words),
+        stdin=other,
+        stdout=subprocess.DEVNULL,
+        stderr=other,
+        env=person.environment,
+        cwd=person.home,
+        start_new_session=True,
+    ) as process:
+        os.close(other)
+        os.write(main, typed.encode())
+        shown = b""
+        with contextlib.suppress(OSError):  # Linux's way to say that nobody has the other end any more
+            while content := os.read(main, 65536):
+                shown += content
+        process.wait(60)
+    os.close(main)
+    return shown.decode()
 
 
 # Sessions
@@ -259,7 +285,7 @@ def test_forward_reaches_what_the_node_reaches(alice: Person, at_node: GrantCont
         assert the_grant(at_node)["spec"]["permissions"]["portForwarding"] is True
         os.killpg(forwarding.pid, signal.SIGINT)  # as a terminal does, to ssh as well
         _, errors = forwarding.communicate(timeout=30)
-    assert forwarding.returncode in (255, 130), errors
+    assert forwarding.returncode in (255, -signal.SIGINT), errors
     assert at_node.grants() == []
 
 
@@ -332,14 +358,29 @@ def test_the_heartbeat_renews_prolongs_and_ends_by_itself(
     assert "no identities" in alice.agent_keys()
 
 
-def test_the_heartbeat_ends_with_the_right(alice: Person, at_node: GrantController) -> None:
+def test_the_heartbeat_ends_with_a_right_that_does_not_come_back(alice: Person, at_node: GrantController) -> None:
     at_node.behaviour.time_to_live = 8.0
     assert alice.run("grant", "create", WHERE, *DIRECT).returncode == 0
     (folder,) = alice.folders()
     process = heartbeat_process(folder)
     at_node.behaviour.holds = {"Authorized": ("RightLost", "alice may not use root")}
     wait_until(lambda: not is_running(process), "the end of the heartbeat")
-    assert (folder / "ended").read_text() == "its creator has no right to the login any more: alice may not use root\n"
+    why = (folder / "ended").read_text()
+    assert why.startswith("its time is over, and its creator has no right to the login (alice may not use root); ")
+
+
+def test_it_is_interrupted_while_it_waits(alice: Person, controller: GrantController) -> None:
+    """By its terminal, which signals the whole group: the grant is revoked, and a shell sees the signal."""
+    controller.behaviour.holds = {"Approved": ("ApprovalsMissing", "0 of 1")}
+    with alice.started("ssh", WHERE, *DIRECT, "--no-keepalive", "--", "true") as waiting:
+        assert waiting.stderr is not None
+        wait_until(lambda: bool(controller.grants()), "the grant")
+        while "waiting for" not in (line := waiting.stderr.readline()):
+            assert line
+        os.killpg(waiting.pid, signal.SIGINT)
+        _, errors = waiting.communicate(timeout=30)
+    assert waiting.returncode == -signal.SIGINT, errors
+    assert controller.grants() == []
 
 
 # What stock programs do with the files
@@ -403,7 +444,17 @@ def test_an_approval_is_of_the_spec_as_it_was_shown(
     asked = bob.run("grant", "approve", "repair")
     assert asked.returncode == 1
     assert "give --yes" in asked.stderr
-    assert bob.run("grant", "approve", "repair", "--yes").returncode == 0
+    assert controller.client.items(ACCESS_APPROVALS.collection(NAMESPACE)) == []
+    refused = at_terminal(bob, "no\n", "grant", "approve", "repair")
+    assert "Approve this? [y/N]" in refused
+    assert "nothing was done" in refused
+    assert controller.client.items(ACCESS_APPROVALS.collection(NAMESPACE)) == []
+    approved = at_terminal(bob, "yes\n", "grant", "approve", "repair")
+    assert "approved: repair of alice" in approved
+    digest = parse_access_grant(the_grant(controller)).digest
+    for shown in ("worker-1", "root", ALICE, "system:authenticated", "Port forwarding:", "Digest (SHA-256):"):
+        assert shown in approved
+    assert digest in approved.replace("\r\n", "").replace(" ", "")
     (made,) = controller.client.items(ACCESS_APPROVALS.collection(NAMESPACE))
     approval = parse_access_approval(made)
     grant = the_grant(controller)
@@ -416,13 +467,13 @@ def test_a_missing_approval_is_waited_for_and_a_denial_is_not(alice: Person, con
     controller.behaviour.holds = {"Approved": ("ApprovalsMissing", "0 of 1\x1b[2J")}
     late = alice.run("ssh", WHERE, *DIRECT, "--no-keepalive", "--timeout", "2", "--", "true")
     assert late.returncode == 255
-    assert "waiting for Approved: 0 of 1\\x1b[2J" in late.stderr
-    assert "is not ready after 2 s" in late.stderr
+    assert "waiting for approval (0 of 1\\x1b[2J); another person runs: node-access grant approve" in late.stderr
+    assert "is not ready after 2 s: it waits for approval (Approved, ApprovalsMissing: 0 of 1" in late.stderr
     assert controller.grants() == []
     controller.behaviour.holds = {"Approved": ("DeniedByApprover", "bob")}
     denied = alice.run("ssh", WHERE, *DIRECT, "--no-keepalive", "--", "true")
     assert denied.returncode == 255
-    assert "an approver denied it: bob" in denied.stderr
+    assert "an approver denied it (bob)" in denied.stderr
 
 
 def test_the_address_is_changed_by_its_creator(alice: Person, controller: GrantController) -> None:
