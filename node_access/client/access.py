@@ -6,12 +6,10 @@ import contextlib
 import itertools
 import os
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 from attestors.wire.ssh.options import Network
@@ -33,7 +31,7 @@ from node_access.client.keys import ExistingKey, FreshKey, Key, existing_key, fr
 from node_access.client.kubectl import Kubectl, KubectlSettings
 from node_access.client.lifecycle import is_ready, waited_for, waits_for, why_ended, why_over
 from node_access.client.manifests import GrantRequest, grant_manifest, ingress_patch
-from node_access.client.programs import detach
+from node_access.client.programs import detach, own_command
 from node_access.client.ssh_agent import NoAgent, SSHAgent, agent_address
 from node_access.client.ssh_files import Access, access_of
 from node_access.client.terminal import ask, confirm, say
@@ -355,14 +353,6 @@ def new_name(request: GrantRequest) -> str:
     of = str(request.target.nodes[0]) if isinstance(request.target, NodesTarget) else request.cluster
     stem = of[:_NAME_CHARACTERS].rstrip(".-")
     return f"{stem}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
-
-
-def own_command() -> list[str]:
-    """How this program is started again: from the zipapp that it is in, or from the installed package."""
-    root = Path(__file__).parents[2]
-    if root.is_file():
-        return [sys.executable, str(root)]
-    return [sys.executable, "-P", "-m", "node_access.client"]
 
 
 def node_target(nodes: tuple[HostName, ...]) -> NodesTarget | AllNodesTarget:

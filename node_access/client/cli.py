@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from node_access.client import doctor, file_commands, grant_commands, sessions
+from node_access.client import connecting, doctor, file_commands, grant_commands, sessions
 from node_access.client.access import KEY_FROM_STANDARD_INPUT
 from node_access.client.arguments import add_address, add_folder, add_management, add_request
 from node_access.client.errors import ClientFailed, WrongUse
@@ -176,6 +176,13 @@ def _add_files(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     known.add_argument("grant", metavar="GRANT")
     add_management(known)
     known.set_defaults(command=file_commands.show_known_hosts)
+    connecting_to = commands.add_parser("connect", help="for ssh: connect to the address of a node that answers")
+    connecting_to.add_argument("port", type=int, metavar="PORT")
+    connecting_to.add_argument("addresses", nargs="+", metavar="ADDRESS", help="in the order in which to try them")
+    connecting_to.add_argument("--through", default="", metavar="HOST", help="the bastion, as --config names it")
+    connecting_to.add_argument("--config", default="", metavar="FILE", help="of ssh, for the bastion")
+    connecting_to.add_argument("--pause", type=float, default=5.0, metavar="SECONDS", help="before the next address")
+    connecting_to.set_defaults(command=connecting.connect)
     agent = commands.add_parser("agent", help="keep a grant of this machine alive until it ends; others start it")
     agent.add_argument("grant", metavar="GRANT", help="name, NAMESPACE/NAME or UID")
     agent.add_argument(KEY_FROM_STANDARD_INPUT, action="store_true", help=argparse.SUPPRESS)

@@ -9,7 +9,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,11 +22,13 @@ from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.grants import GrantKey, uid_text
 from node_access.client.kubectl import KubectlSettings
 from node_access.client.locks import Busy, is_held, locked, waiting_for
+from node_access.client.programs import connector
 from node_access.client.ssh_files import (
     CERTIFICATE_FILES,
     CONFIG_FILE,
     KEY_FILE,
     KNOWN_HOSTS_FILE,
+    WITHOUT_CONNECTOR,
     Access,
     NotUsable,
     checked_path,
@@ -150,7 +152,8 @@ class GrantFolder:
         for name, text in certificates.items():
             self.write(name, text)
         self.write(KNOWN_HOSTS_FILE, known_hosts(access))
-        self.write(CONFIG_FILE, ssh_config(access, str(self.path), record.login, record.identity))
+        text = ssh_config(access, str(self.path), record.login, record.identity, _connector())
+        self.write(CONFIG_FILE, text)
 
     def write_private_key(self, content: bytes) -> None:
         """Put a private key on disk: only where there is no agent."""
@@ -345,6 +348,18 @@ class GrantFolders:
             with contextlib.suppress(OSError):
                 if ended.stat().st_mtime + _KEPT_SECONDS < time.time():
                     shutil.rmtree(folder.path)
+
+
+def _connector() -> Sequence[str]:
+    """How ssh starts this program; empty where its path cannot stand in ssh's configuration."""
+    words = connector()
+    try:
+        for one in words:
+            if os.path.isabs(one):
+                checked_path(one)
+    except NotUsable:
+        return WITHOUT_CONNECTOR
+    return words
 
 
 def _require_private(folder: Path) -> None:

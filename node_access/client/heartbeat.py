@@ -19,12 +19,12 @@ from attestors.wire.ssh.principals import HostName
 from node_access.client.errors import ClientFailed, Invalid, ManagementFailed, NotFound
 from node_access.client.folders import BadFolder, FolderRecord, GrantFolder
 from node_access.client.grants import AllNodesTarget, Grant, InvalidGrant, parse_grant
-from node_access.client.keys import FreshKey, needs_touch
+from node_access.client.keys import FreshKey
 from node_access.client.kubectl import Kubectl
 from node_access.client.lifecycle import interval, is_ready, waits_for, why_ended, why_paused
 from node_access.client.manifests import heartbeat_patch
 from node_access.client.ssh_agent import NoAgent, SSHAgent
-from node_access.client.ssh_files import Access, NotUsable, access_of
+from node_access.client.ssh_files import Access, NotUsable, access_of, needs_touch
 from node_access.client.touching import touch
 from node_access.client.words import duration_text, printable, time_text
 

@@ -47,7 +47,8 @@ LONG = pytest.mark.skipif(
 WHERE = f"{NODE}.production"
 FULL = f"{WHERE}.{NAMESPACE}"
 DIRECT = ("--bastion", "None")
-BASTION_KEYS = "AuthorizedKeysFile {folder}/keys\nForceCommand /bin/false\n"
+ONE_KEY = "MaxAuthTries 1\n"
+BASTION_KEYS = f"{ONE_KEY}AuthorizedKeysFile {{folder}}/keys\nForceCommand /bin/false\n"
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def controller(all_grants: GrantController) -> GrantController:
 def server() -> Iterator[SSHServer]:
     """sshd of worker-1, with a host certificate of the cluster."""
     try:
-        started = SSHServer(user_authority=public_key_of(USER_AUTHORITY))
+        started = SSHServer(user_authority=public_key_of(USER_AUTHORITY), first_lines=ONE_KEY)
     except MissingPart as missing:
         skip_or_fail(missing)
     with started:
@@ -289,20 +290,44 @@ def test_forward_reaches_what_the_node_reaches(alice: Person, at_node: GrantCont
     assert at_node.grants() == []
 
 
+def more_addresses(status: dict[str, Any]) -> None:
+    """Nothing listens at the first one."""
+    status["targets"][0]["addresses"] = ["127.0.0.9", HOST]
+
+
+def fill(person: Person) -> None:
+    """More keys in the ssh-agent than sshd lets anybody try, as developers have them."""
+    for number in range(6):
+        key = person.home / f"other-{number}"
+        if not key.exists():
+            assert person.other(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]).returncode == 0
+        assert person.other(["ssh-add", "-q", key]).returncode == 0
+
+
+def test_the_address_that_answers_is_used(alice: Person, at_node: GrantController) -> None:
+    at_node.behaviour.change = more_addresses
+    ran = alice.run("ssh", WHERE, *DIRECT, "--no-keepalive", "--", "echo there; exit 7")
+    assert (ran.returncode, ran.stdout) == (7, "there\n"), ran.stderr
+
+
+@pytest.mark.parametrize("addresses", [lambda status: None, more_addresses], ids=["one address", "several"])
 def test_it_goes_through_a_bastion_with_a_certificate_of_its_own(
-    alice: Person, at_node: GrantController, server: SSHServer
+    alice: Person, at_node: GrantController, server: SSHServer, addresses: Callable[[dict[str, Any]], None]
 ) -> None:
+    """The bastion and the node let nobody try a second key."""
     authority = key_line(public_key_of(USER_AUTHORITY))
     with SSHServer(user_authority=public_key_of(HOST_AUTHORITY), first_lines=BASTION_KEYS) as bastion:
 
         def let_in(grant: dict[str, Any]) -> None:
-            limits = f'restrict,port-forwarding,permitopen="{HOST}:{server.port}"'
+            limits = f'restrict,port-forwarding,permitopen="{HOST}:{server.port}",permitopen="127.0.0.9:{server.port}"'
             principal = f"bastion@{grant['metadata']['uid']}"
             (bastion.folder / "keys").write_text(f'cert-authority,principals="{principal}",{limits} {authority}\n')
 
         at_node.behaviour.on_issue = let_in
         at_node.behaviour.bastion = {"ip": HOST, "port": bastion.port}
         at_node.behaviour.bastion_key = key_line(public_key_of(bastion.host_key))
+        at_node.behaviour.change = addresses
+        fill(alice)
         ran = alice.run(
             "ssh", WHERE, "--bastion", "local", "--cidr", "127.0.0.1", "--keep", "--no-keepalive", "--", "echo there"
         )

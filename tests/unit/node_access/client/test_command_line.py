@@ -15,16 +15,16 @@ import pytest
 
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
-from node_access.client import access, touching
+from node_access.client import access, programs, touching
 from node_access.client.cli import command_words, main, parser
 from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.grants import AllNodesTarget
 from node_access.client.heartbeat import touched
-from node_access.client.keys import existing_key, fresh_key, needs_touch, read_fresh_key
+from node_access.client.keys import existing_key, fresh_key, read_fresh_key
 from node_access.client.manifests import GrantRequest
 from node_access.client.programs import ProgramFailed, run_bounded
 from node_access.client.sessions import forward_words, run_program, scp_words, ssh_words
-from node_access.client.ssh_files import access_of
+from node_access.client.ssh_files import access_of, needs_touch
 from node_access.client.terminal import ask, confirm, say, wrapped
 from tests.support.openssh import public_keys
 from tests.unit.node_access.client.made import KEY, grant
@@ -204,4 +204,4 @@ def test_names_of_grants_are_names_of_objects() -> None:
 
 
 def test_it_starts_itself_without_the_current_folder() -> None:
-    assert access.own_command()[1:3] == ["-P", "-m"]
+    assert programs.own_command()[1:3] == ["-P", "-m"]
