@@ -39,12 +39,16 @@ def config(options: argparse.Namespace) -> int:
             count += _write(client, folder, record, options.login)
     line = f'Include "{client.folders.pattern}"'
     if not options.install:
-        say(f"{count} grants; the first line of {USER_CONFIG}, or use --install:")
+        say(f"{_counted(count)}; the first line of {USER_CONFIG}, or use --install:")
         show(f"{line}\n")
         return 0
     changed = install(Path(USER_CONFIG).expanduser(), client.folders.pattern)
-    say(f"{count} grants; {USER_CONFIG} {'has the line now' if changed else 'had the line already'}: {line}")
+    say(f"{_counted(count)}; {USER_CONFIG} {'has the line now' if changed else 'had the line already'}: {line}")
     return 0
+
+
+def _counted(count: int) -> str:
+    return f"{count} live {'grant' if count == 1 else 'grants'}"
 
 
 def show_known_hosts(options: argparse.Namespace) -> int:

@@ -304,8 +304,7 @@ class GrantFolders:
         try:
             for one in (self.path.parent, self.path, grants):
                 one.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _require_private(self.path)
-            _require_private(grants)
+            self._require_private()
             folder.mkdir(mode=0o700)
             (folder / _SESSIONS).mkdir(mode=0o700)
         except OSError as error:
@@ -318,9 +317,7 @@ class GrantFolders:
         Raises:
             BadFolder: another user may write there, whose files would be used as this program's.
         """
-        for one in (self.path, self.path / _GRANTS):
-            if os.path.lexists(one):
-                _require_private(one)
+        self._require_private()
         with contextlib.suppress(OSError):
             found = [one for one in (self.path / _GRANTS).iterdir() if one.is_dir() and not one.is_symlink()]
             for path in sorted(found, key=lambda one: (-one.stat().st_mtime, one.name)):
@@ -329,6 +326,17 @@ class GrantFolders:
                     record = folder.record()
                     if record.key.uid == path.name:
                         yield folder, record
+
+    def _require_private(self) -> None:
+        """
+        Raises:
+            BadFolder: another user may put something into one of them, or another folder in its place.
+        """
+        if os.path.lexists(self.path):
+            _require_fixed(self.path.parent)
+        for one in (self.path, self.path / _GRANTS):
+            if os.path.lexists(one):
+                _require_private(one)
 
     def of(self, uid: str) -> GrantFolder:
         """The folder of a grant.
@@ -360,6 +368,17 @@ def _connector() -> Sequence[str]:
     except NotUsable:
         return WITHOUT_CONNECTOR
     return words
+
+
+def _require_fixed(parent: Path) -> None:
+    """
+    Raises:
+        BadFolder: another user could rename what is in it, and put something else in its place.
+    """
+    found = parent.stat()
+    is_sticky = bool(found.st_mode & stat.S_ISVTX)
+    if hasattr(os, "getuid") and (found.st_uid not in (0, os.getuid()) or (found.st_mode & 0o022 and not is_sticky)):
+        raise BadFolder(f"{parent}: another user may rename what is in it; chmod go-w it, or use --folder")
 
 
 def _require_private(folder: Path) -> None:

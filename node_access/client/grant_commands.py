@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -44,7 +45,7 @@ def create(options: argparse.Namespace) -> int:
     access = client.open(held, choices.seconds)
     if choices.keepalive:
         client.start_heartbeat(held)
-    say(f"ssh -F {held.folder.config} {access.alias(access.targets[0].node)}")
+    say(f"ssh -F {shlex.quote(str(held.folder.config))} {access.alias(access.targets[0].node)}")
     show_grant(options, client, held.record.key.name)
     return 0
 

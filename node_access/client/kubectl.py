@@ -138,7 +138,7 @@ class Kubectl:
         ``kubectl auth can-i`` looks for the resource, and asks for another one if the API server does not serve it, as
         it does not serve ``logins``.
         """
-        wanted = {"group": GROUP, "resource": resource, "verb": verb, "name": name, "namespace": self._namespace()}
+        wanted = {"group": GROUP, "resource": resource, "verb": verb, "name": name, "namespace": self.namespace()}
         review = self.create(
             {
                 "apiVersion": "authorization.k8s.io/v1",
@@ -159,11 +159,16 @@ class Kubectl:
         """kubectl's own version."""
         return self._object(["version", "--client", "-o", "json"])
 
-    def _namespace(self) -> str:
-        """The one that is meant where none is given."""
+    def namespace(self) -> str:
+        """The one that counts: the given one, else the context's."""
         if self.settings.namespace:
             return self.settings.namespace
-        found = self._run(["config", "view", "--minify", "-o", "jsonpath={..namespace}"], maximum=4096)
+        try:
+            found = self._run(["config", "view", "--minify", "-o", "jsonpath={..namespace}"], maximum=4096)
+        except ManagementFailed as error:
+            raise ManagementFailed(
+                f"the kubeconfig does not say which namespace counts, so give -n: {error}"
+            ) from error
         return found.output.decode("utf-8", "replace").strip() or "default"
 
     def _object(

@@ -429,12 +429,72 @@ def test_a_stock_ssh_works_through_the_one_line(alice: Person, at_node: GrantCon
     assert "forwardagent no\n" in effective
     (folder,) = alice.folders()
     assert str(folder) in effective
-    (alice.home / "given").write_text("by rsync")
-    target = alice.home / "synced"
-    shell = ["rsync", "-e", f"ssh -F {ssh_config}", "given", f"{WHERE}:{target}"]
-    if shutil.which("rsync") is not None:
-        assert alice.other(shell).returncode == 0
-        assert target.read_text() == "by rsync"
+
+
+@pytest.fixture
+def installed(alice: Person, at_node: GrantController, server: SSHServer) -> Iterator[Person]:
+    """Alice's own account, with a grant and the one line in ``~/.ssh/config``, and a folder ``there`` for the node."""
+    assert alice.run("grant", "create", WHERE, *DIRECT, "--no-keepalive").returncode == 0
+    assert alice.run("config", "--install").returncode == 0
+    (alice.home / "there").mkdir()
+    (alice.home / "given").write_bytes(bytes(range(256)) * 4096)
+    yield alice
+    for name in ("there", "back"):
+        shutil.rmtree(alice.home / name, ignore_errors=True)
+
+
+def same(*files: Path) -> bool:
+    return len({one.read_bytes() for one in files}) == 1
+
+
+def test_stock_ssh_as_editors_call_it(installed: Person) -> None:
+    """VS Code's Remote-SSH: a shell that reads its script, and a SOCKS proxy on a local port."""
+    words = ["ssh", "-T", "-D", str(free_port()), "-o", "ConnectTimeout=15", WHERE, "sh"]
+    ran = installed.at_home(words, text='printf "%s" "in $0"; exit 3\n')
+    assert (ran.returncode, ran.stdout) == (3, "in sh"), ran.stderr
+    assert "\nhostname 127.0.0.1\n" in installed.at_home(["ssh", "-G", WHERE]).stdout
+    assert installed.at_home(["ssh", "-F", ".ssh/config", "-T", WHERE, "true"]).returncode == 0
+
+
+def test_stock_scp_and_sftp_copy_both_ways(installed: Person) -> None:
+    given, there, back = (installed.home / name for name in ("given", "there/given", "back"))
+    for copy in (["scp", "-q"], ["scp", "-q", "-O"]):  # by SFTP, and by the former protocol
+        assert installed.at_home([*copy, "given", f"{WHERE}:{there}"]).returncode == 0
+        assert installed.at_home([*copy, f"{WHERE}:{there}", "back"]).returncode == 0
+        assert same(given, there, back)
+        there.unlink()
+        back.unlink()
+    batch = f"put given {there}\nget {there} back\n"
+    assert installed.at_home(["sftp", "-q", "-b", "-", WHERE], text=batch).returncode == 0
+    assert same(given, there, back)
+    back.unlink()
+
+
+def test_stock_rsync_copies_both_ways(installed: Person) -> None:
+    if shutil.which("rsync") is None:
+        skip_or_fail(MissingPart("rsync is not installed: run tests/provision/provision.sh"))
+    given, there, back = (installed.home / name for name in ("given", "there/given", "back"))
+    first = installed.at_home(["rsync", "-a", "given", f"{WHERE}:{there}"])
+    assert first.returncode == 0, first.stderr
+    assert installed.at_home(["rsync", "-a", f"{WHERE}:{there}", "back"]).returncode == 0
+    assert same(given, there, back)
+    back.unlink()
+
+
+def test_stock_git_clones_and_pushes(installed: Person) -> None:
+    if shutil.which("git") is None:
+        skip_or_fail(MissingPart("git is not installed"))
+    there = installed.home / "there"
+    name = ["-c", "user.name=alice", "-c", "user.email=alice@example.com", "-c", "init.defaultBranch=main"]
+    for words in (
+        ["git", *name, "init", "-q", "--bare", str(there)],
+        ["git", "clone", "-q", f"ssh://{WHERE}{there}", "back"],
+        ["git", "-C", "back", *name, "commit", "-q", "--allow-empty", "-m", "by git"],
+        ["git", "-C", "back", "push", "-q", "origin", "HEAD:main"],
+    ):
+        ran = installed.at_home(words)
+        assert ran.returncode == 0, ran.stderr
+    assert "by git" in installed.at_home(["git", "-C", str(there), "log", "main"]).stdout
 
 
 # Grants

@@ -32,6 +32,8 @@ folder = pathlib.Path({folder!r})
 with (folder / "calls").open("a") as file:
     file.write(" ".join(sys.argv[1:]) + "\\n")
 made = json.loads((folder / "grant").read_text())
+if "view" in sys.argv:
+    sys.exit(print("team-a"))
 if "delete" in sys.argv and json.load(sys.stdin)["preconditions"]["uid"] != made["metadata"]["uid"]:
     sys.exit("Error from server (Conflict): Precondition failed: UID in precondition")
 if "delete" in sys.argv:

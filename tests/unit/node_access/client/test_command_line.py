@@ -15,7 +15,7 @@ import pytest
 
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
-from node_access.client import access, programs, touching
+from node_access.client import access, archive, programs, touching
 from node_access.client.cli import command_words, main, parser
 from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.grants import AllNodesTarget
@@ -201,6 +201,23 @@ def test_names_of_grants_are_names_of_objects() -> None:
     names = {access.new_name(request) for _ in range(20)}
     assert len(names) == 20
     assert all(name.startswith("worker-1-") and len(name) <= 63 for name in names)
+
+
+def test_it_needs_cryptography_and_nothing_else() -> None:
+    """So one file is enough on a machine that has it (``archive``)."""
+    body = "import sys; before = set(sys.modules); import node_access.client.cli; print(*set(sys.modules) - before)"
+    found = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, check=True).stdout.split()
+    others = {name.partition(".")[0] for name in found} - sys.stdlib_module_names
+    assert others <= {"attestors", "node_access", "cryptography", "_cffi_backend", "_openssl"}
+
+
+def test_without_cryptography_it_says_so(tmp_path: Path) -> None:
+    assert archive.main([str(tmp_path / "node-access")]) == 0
+    words = [sys.executable, "-I", "-S", str(tmp_path / "node-access"), "ssh", "a.b"]  # -S: without site-packages
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ran.returncode == 255
+    assert "error: No module named 'cryptography': install it with pip" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_it_starts_itself_without_the_current_folder() -> None:

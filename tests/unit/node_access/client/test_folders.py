@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,19 @@ def test_a_folder_in_which_others_may_write_is_refused(folders: GrantFolders) ->
     (folders.path / "grants").chmod(0o777)
     with pytest.raises(BadFolder, match="another user may write"):
         folders.of(GRANT_UID)
+
+
+def test_a_folder_that_others_may_replace_is_refused(tmp_path: Path) -> None:
+    """They cannot write into it, but rename it, and put their own in its place."""
+    made = GrantFolders(tmp_path / "ssh" / "n")
+    made.create(RECORD)
+    made.path.parent.chmod(0o777)
+    with pytest.raises(BadFolder, match="another user may rename"):
+        list(made.all())
+    with pytest.raises(BadFolder, match="another user may rename"):
+        made.create(replace(RECORD, key=replace(RECORD.key, uid=f"{GRANT_UID[:-1]}0")))
+    made.path.parent.chmod(0o1777)  # as /tmp
+    assert len(list(made.all())) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

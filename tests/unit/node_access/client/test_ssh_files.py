@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,14 +17,15 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.options import Extension
 from attestors.wire.ssh.principals import HostName, LoginOnNode
 from attestors.wire.ssh.signatures import public_key_of
-from node_access.client.folders import GrantFolders
-from node_access.client.grants import parse_grant
+from node_access.client.folders import FolderRecord, GrantFolders
+from node_access.client.grants import GrantKey, InvalidGrant, parse_grant
 from node_access.client.ssh_files import Access, NotUsable, access_of, checked_path, known_hosts, ssh_config
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.grant_controller import HOST_AUTHORITY, Behaviour, issue
 from tests.support.openssh import find_openssh, private_key, public_keys
 from tests.unit.node_access.client.made import BASTION, BASTION_KEY, DIRECT, GRANT_UID, KEY, document, grant
 
+RECORD = FolderRecord(GrantKey("team-a", "repair", GRANT_UID), "production", "root", False, "")
 ALIAS = f"node-access-bastion-{GRANT_UID}"
 
 
@@ -187,6 +189,43 @@ def test_known_hosts_has_patterns_of_ours() -> None:
     ]
     text = known_hosts(access_of(parse_grant(made), public_key_of(KEY), int(time.time())))
     assert text == f"@cert-authority *.production.team-a {authority}\n{ALIAS} {key_line(public_key_of(BASTION_KEY))}\n"
+
+
+APPENDED = [
+    "\n    ProxyCommand touch /owned",
+    "\r\nHost *",
+    "\x00owned",
+    "\u2028Host owned",
+    " owned",
+    "\n@cert-authority * x",
+]
+
+
+def append(status: dict[str, Any], where: str, text: str) -> None:
+    match where:
+        case "certificate":
+            status["certificates"][0]["certificate"] += text
+        case "authority" | "bastion's key":
+            status["knownHosts"][where == "bastion's key"] += text
+        case "pattern":
+            kind, _, rest = status["knownHosts"][0].partition(" ")
+            status["knownHosts"][0] = f"{kind} *{text},{rest}"
+
+
+@pytest.mark.parametrize("where", ["certificate", "authority", "bastion's key", "pattern"])
+@pytest.mark.parametrize("text", APPENDED)
+def test_what_is_appended_to_a_valid_line_reaches_no_file(where: str, text: str, tmp_path: Path) -> None:
+    made = document(BASTION)
+    append(made["status"], where, text)
+    folder = GrantFolders(tmp_path / "n").create(RECORD)
+    with contextlib.suppress(InvalidGrant):
+        folder.write_access(access_of(parse_grant(made), public_key_of(KEY), int(time.time())), RECORD)
+        assert len((folder.path / "known_hosts").read_text().splitlines()) == 2
+        assert len((folder.path / "node-cert.pub").read_text().splitlines()) == 1
+    written = "".join(file.read_text() for file in folder.path.iterdir() if file.is_file())
+    assert "owned" not in written
+    assert "Host *" not in written
+    assert "authority * " not in written
 
 
 def certificate(**changes: Any) -> Callable[[dict[str, Any]], None]:
