@@ -24,6 +24,7 @@ from node_access.client.kubectl import Kubectl, KubectlSettings
 from node_access.client.manifests import GrantRequest
 from node_access.client.words import Destination, network
 from tests.support.access_objects import GRANT_UID
+from tests.support.openssh import private_key
 from tests.unit.node_access.client.made import BASTION, KEY, document
 
 KUBECTL = """#!{python}
@@ -133,6 +134,12 @@ def test_one_whose_key_is_gone_or_another_is_not(home: Home, tmp_path: Path) -> 
     (tmp_path / "id.pub").write_text((home.folder.path / "key.pub").read_text())
     home.folder.write_private_key(b"it is here")
     assert home.client.find(WHERE, "root", replace(CHOICES, identity=str(tmp_path / "id"))) == []
+
+
+def test_one_for_another_key_than_the_folders_is_not(home: Home) -> None:
+    """The API server shows another key than this machine made."""
+    home.folder.write_public_key(public_key_of(private_key("ed25519", 333)))
+    assert home.client.find(WHERE, "root", CHOICES) == []
 
 
 @pytest.mark.parametrize("changes", [{"context": "other"}, {"kubeconfig": "/other"}, {"namespace": "team-b"}])

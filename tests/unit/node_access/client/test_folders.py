@@ -185,3 +185,10 @@ def test_a_long_file_is_refused(folders: GrantFolders) -> None:
     (folder.path / "key").write_text("x" * 5_000_000)
     with pytest.raises(BadFolder):
         folder.private_key()
+
+
+def test_why_a_grant_ended_is_written_without_what_a_terminal_obeys(folders: GrantFolders) -> None:
+    """The controller's message may be in it, with half of a surrogate pair, which no file takes."""
+    made = folders.create(RECORD)
+    made.end("denied by bob\x1b[2J\nOver: no\ud800")
+    assert made.why_ended == "denied by bob\\x1b[2J\\nOver: no\\ud800"
