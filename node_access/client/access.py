@@ -6,12 +6,10 @@ import contextlib
 import itertools
 import os
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 from attestors.wire.ssh.options import Network
@@ -19,22 +17,21 @@ from attestors.wire.ssh.principals import HostName
 from node_access.client.addresses import AddressSources, are_within, own_networks
 from node_access.client.creating import create_as_self
 from node_access.client.errors import ClientFailed, ManagementFailed, NotFound
-from node_access.client.folders import FolderRecord, GrantFolder, GrantFolders
+from node_access.client.folders import BadFolder, FolderRecord, GrantFolder, GrantFolders
 from node_access.client.grants import (
     AllNodesTarget,
     Grant,
     GrantKey,
     InvalidGrant,
     NodesTarget,
-    has_uid,
     parse_grant,
 )
 from node_access.client.heartbeat import InAgent, KeyPlace, WithoutAgent, blobs_of, forget, serials
 from node_access.client.keys import ExistingKey, FreshKey, Key, existing_key, fresh_key
 from node_access.client.kubectl import Kubectl, KubectlSettings
-from node_access.client.lifecycle import is_ready, waits_for, why_over
+from node_access.client.lifecycle import is_ready, waited_for, waits_for, why_ended, why_over
 from node_access.client.manifests import GrantRequest, grant_manifest, ingress_patch
-from node_access.client.programs import detach
+from node_access.client.programs import detach, own_command
 from node_access.client.ssh_agent import NoAgent, SSHAgent, agent_address
 from node_access.client.ssh_files import Access, access_of
 from node_access.client.terminal import ask, confirm, say
@@ -123,8 +120,9 @@ class Client:
                 return [Held(folder, record, self._with_address(grant, choices.sources), WithoutAgent())]
         return []
 
-    def make(self, choices: Choices) -> Held:
-        """Create a grant, its key and its folder.
+    def make(self, choices: Choices, register: Callable[[GrantFolder], object] = lambda folder: None) -> Held:
+        """Create a grant, its key and its folder. ``register`` is called before other processes see the folder: one of
+        them could use the grant, and revoke it at its own end.
 
         Raises:
             ClientFailed: see there.
@@ -138,19 +136,28 @@ class Client:
         grant = parse_grant(create_as_self(pinned, manifest, choices.user))
         with contextlib.ExitStack() as stack:
             stack.callback(_take_back, pinned, grant.key)
-            held = self._hold(choices, key, grant, pinned.settings)
+            held = self._hold(choices, key, grant, pinned.settings, register)
             stack.pop_all()
         return held
 
-    def _hold(self, choices: Choices, key: Key, grant: Grant, settings: KubectlSettings) -> Held:
+    def _hold(
+        self,
+        choices: Choices,
+        key: Key,
+        grant: Grant,
+        settings: KubectlSettings,
+        register: Callable[[GrantFolder], object],
+    ) -> Held:
         say(f"grant {grant.key.name}: {grant.target} of {grant.cluster} as {', '.join(grant.logins)}")
         if abs(datetime.now(UTC) - grant.created).total_seconds() > _CLOCK_SECONDS:
             say("warning: this machine's clock and the management cluster's differ by more than 2 minutes")
         identity = key.identity if isinstance(key, ExistingKey) else ""
         record = FolderRecord(grant.key, grant.cluster, grant.logins[0], choices.keep, identity, settings)
-        folder = self.folders.create(record)
-        folder.write_public_key(key.public)
-        return Held(folder, record, grant, self._place(key, folder, grant))
+        with self.folders.making(record) as folder:
+            folder.write_public_key(key.public)
+            place = self._place(key, folder, grant)
+            register(folder)
+        return Held(folder, record, grant, place)
 
     def grant(self, name: str) -> Grant:
         """A grant of the namespace that the person named."""
@@ -186,7 +193,9 @@ class Client:
                 said = reason
                 say(f"waiting for {reason}")
             if time.monotonic() > deadline:
-                raise ClientFailed(f"the grant {key.name} is not ready after {seconds:.0f} s: {reason}")
+                raise ClientFailed(
+                    f"the grant {key.name} is not ready after {seconds:.0f} s: it waits for {waited_for(grant)}"
+                )
             time.sleep(next(pause))
 
     def open(self, held: Held, seconds: float) -> Access:
@@ -197,7 +206,7 @@ class Client:
         """
         grant = self.wait(held.record.key, seconds)
         now = datetime.now(UTC)
-        access = access_of(grant, grant.public_key, int(now.timestamp()))
+        access = access_of(grant, held.folder.public_key(), int(now.timestamp()))
         held.folder.write_access(access, held.record)
         if isinstance(held.place, InAgent):
             held.place.give_certificates(access, now.timestamp())
@@ -210,10 +219,8 @@ class Client:
         """End a grant of this machine, on the server and here. The caller holds the folder's lock."""
         folder.end(why)
         self.forget_key(folder)
-        kubectl = self.kubectl.in_namespace(record.key.namespace)
         with contextlib.suppress(NotFound):
-            if has_uid(kubectl.get_grant(record.key.name), record.key.uid):  # whatever else it says
-                kubectl.delete_grant(record.key.name)
+            self.kubectl.delete_grant(record.key)
 
     def end_here(self, folder: GrantFolder, why: str) -> None:
         """The grant is gone on the server: take key and files away."""
@@ -248,8 +255,10 @@ class Client:
             grant = self.of(key)
         except NotFound:
             raise GrantOver(f"the grant {key.name} is gone: it was revoked, or it ended") from None
-        if why := why_over(grant, datetime.now(UTC)):
+        if why := why_ended(grant, datetime.now(UTC)):
             raise GrantOver(f"the grant {key.name} has ended: {why}")
+        if why := why_over(grant, datetime.now(UTC)):
+            raise GrantOver(f"nothing comes of the grant {key.name}: {why}")
         return grant
 
     def is_of(self, record: FolderRecord, name: str) -> bool:
@@ -269,7 +278,9 @@ class Client:
             if grant.status.last_heartbeat != before.status.last_heartbeat or serials(grant) != serials(before):
                 return grant
             if time.monotonic() > deadline:
-                raise ClientFailed(f"no answer to the heartbeat within {seconds:.0f} s: {waits_for(grant)}")
+                raise ClientFailed(
+                    f"no answer to the heartbeat within {seconds:.0f} s: the grant waits for {waited_for(grant)}"
+                )
             time.sleep(next(pause))
 
     def is_here(self, record: FolderRecord) -> bool:
@@ -281,11 +292,12 @@ class Client:
 
     @staticmethod
     def _has_key(folder: GrantFolder, record: FolderRecord, grant: Grant) -> bool:
-        if record.identity or folder.private_key():
-            return True
+        """Whether this machine has the private half of the grant's key."""
         try:
-            return grant.public_key.blob in SSHAgent(agent_address(os.environ)).listed()
-        except NoAgent:
+            key = folder.public_key()
+            is_here = bool(record.identity or folder.private_key())
+            return key == grant.public_key and (is_here or key.blob in SSHAgent(agent_address(os.environ)).listed())
+        except (NoAgent, BadFolder):
             return False
 
     def _with_address(self, grant: Grant, sources: AddressSources) -> Grant:
@@ -328,7 +340,7 @@ class Client:
 def _take_back(kubectl: Kubectl, key: GrantKey) -> None:
     """Delete a grant that this machine cannot use: nothing here would end it, nor know of it."""
     with contextlib.suppress(ManagementFailed):
-        kubectl.in_namespace(key.namespace).delete_grant(key.name)
+        kubectl.delete_grant(key)
 
 
 def pauses() -> Iterator[float]:
@@ -341,14 +353,6 @@ def new_name(request: GrantRequest) -> str:
     of = str(request.target.nodes[0]) if isinstance(request.target, NodesTarget) else request.cluster
     stem = of[:_NAME_CHARACTERS].rstrip(".-")
     return f"{stem}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
-
-
-def own_command() -> list[str]:
-    """How this program is started again: from the zipapp that it is in, or from the installed package."""
-    root = Path(__file__).parents[2]
-    if root.is_file():
-        return [sys.executable, str(root)]
-    return [sys.executable, "-P", "-m", "node_access.client"]
 
 
 def node_target(nodes: tuple[HostName, ...]) -> NodesTarget | AllNodesTarget:

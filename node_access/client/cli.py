@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from node_access.client import doctor, file_commands, grant_commands, sessions
+from node_access.client import connecting, doctor, file_commands, grant_commands, sessions
 from node_access.client.access import KEY_FROM_STANDARD_INPUT
 from node_access.client.arguments import add_address, add_folder, add_management, add_request
 from node_access.client.errors import ClientFailed, WrongUse
+from node_access.client.signals import Signalled, end_by
 from node_access.client.terminal import say
 
 _PLUGIN: Final = "kubectl-node_access"
-_WRONG_USE: Final = 2
-_FAILED: Final = 1
-_INTERRUPTED: Final = 130
-_SESSIONS: Final = frozenset({sessions.ssh, sessions.scp, sessions.forward_ports})
+_SESSIONS: Final = frozenset({"ssh", "scp", "forward"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Codes:
+    """Exit codes of this program's own failures."""
+
+    failed: int
+    wrong_use: int
+
+
+_CODES: Final = _Codes(failed=1, wrong_use=2)
+_SESSION_CODES: Final = _Codes(failed=sessions.FAILED, wrong_use=sessions.FAILED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,21 +39,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     given, words = command_words(sys.argv[1:] if arguments is None else arguments)
+    codes = _SESSION_CODES if given[:1] and given[0] in _SESSIONS else _CODES
+    try:
+        return _run(given, words)
+    except SystemExit as error:  # argparse has said what is wrong, or has shown its help
+        return codes.wrong_use if error.code else 0
+    except WrongUse as error:
+        say(f"{_name()}: error: {error}")
+        return codes.wrong_use
+    except ClientFailed as error:
+        say(f"{_name()}: error: {error}")
+        return codes.failed
+    except BrokenPipeError:
+        return codes.failed
+    except KeyboardInterrupt:
+        return end_by(signal.SIGINT)
+    except Signalled as error:
+        return end_by(error.number)
+    except Exception:  # noqa: BLE001 - Python's own code for it, 1, would look like the remote command's
+        traceback.print_exc()
+        return codes.failed
+
+
+def _run(given: Sequence[str], words: Sequence[str]) -> int:
     options = parser(_name()).parse_args(given)
     options.words = words
     command: Callable[[argparse.Namespace], int] = options.command
-    try:
-        return command(options)
-    except WrongUse as error:
-        say(f"error: {error}")
-        return sessions.FAILED if command in _SESSIONS else _WRONG_USE
-    except ClientFailed as error:
-        say(f"error: {error}")
-        return sessions.FAILED if command in _SESSIONS else _FAILED
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except BrokenPipeError:
-        return _FAILED
+    return command(options)
 
 
 def command_words(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -151,6 +176,13 @@ def _add_files(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     known.add_argument("grant", metavar="GRANT")
     add_management(known)
     known.set_defaults(command=file_commands.show_known_hosts)
+    connecting_to = commands.add_parser("connect", help="for ssh: connect to the address of a node that answers")
+    connecting_to.add_argument("port", type=int, metavar="PORT")
+    connecting_to.add_argument("addresses", nargs="+", metavar="ADDRESS", help="in the order in which to try them")
+    connecting_to.add_argument("--through", default="", metavar="HOST", help="the bastion, as --config names it")
+    connecting_to.add_argument("--config", default="", metavar="FILE", help="of ssh, for the bastion")
+    connecting_to.add_argument("--pause", type=float, default=5.0, metavar="SECONDS", help="before the next address")
+    connecting_to.set_defaults(command=connecting.connect)
     agent = commands.add_parser("agent", help="keep a grant of this machine alive until it ends; others start it")
     agent.add_argument("grant", metavar="GRANT", help="name, NAMESPACE/NAME or UID")
     agent.add_argument(KEY_FROM_STANDARD_INPUT, action="store_true", help=argparse.SUPPRESS)

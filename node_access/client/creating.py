@@ -6,7 +6,7 @@ import contextlib
 from typing import Final
 
 from node_access.client.errors import ClientFailed, Conflict, Forbidden, Invalid, ManagementFailed
-from node_access.client.grants import APPROVAL_KIND, created_by
+from node_access.client.grants import APPROVAL_KIND, created_by, key_of
 from node_access.client.kubectl import Kubectl
 from node_access.client.manifests import JsonObject, NotAsSent, Person, require_as_sent, with_creator
 
@@ -22,18 +22,21 @@ def create_as_self(kubectl: Kubectl, manifest: JsonObject, user: str) -> JsonObj
     Raises:
         ClientFailed: the API server refuses, or stored another object, which is deleted again if it is a grant.
     """
-    me = _me(kubectl)
+    me, namespace = _me(kubectl), kubectl.namespace()
     sent = manifest if _is_filled_in(kubectl, manifest) else with_creator(manifest, _named(me, user))
     made = kubectl.create(sent)
     try:
         require_as_sent(sent, made)
+        if manifest["kind"] != APPROVAL_KIND and key_of(made).namespace != namespace:
+            # It is a part of the names in ssh's configuration: a server of ~/.ssh/config could have that name.
+            raise NotAsSent("the API server returned another metadata.namespace than was asked for")
         names = {*(person.username for person in me), *([user] if user else [])}
         if names and created_by(made) not in names:
             raise NotAsSent("the API server stored another creator than you")
     except ClientFailed:
         if manifest["kind"] != APPROVAL_KIND:
-            with contextlib.suppress(ManagementFailed):
-                kubectl.delete_grant(manifest["metadata"]["name"])
+            with contextlib.suppress(ClientFailed):
+                kubectl.delete_grant(key_of(made))
         raise
     return made
 

@@ -19,7 +19,7 @@ from node_access.client.heartbeat import Heartbeat, InAgent, KeyPlace, Over, Wit
 from node_access.client.include import install
 from node_access.client.keys import MAXIMUM_PRIVATE_BYTES, read_fresh_key
 from node_access.client.kubectl import Kubectl
-from node_access.client.lifecycle import why_over
+from node_access.client.lifecycle import why_ended
 from node_access.client.locks import Busy
 from node_access.client.ssh_agent import SSHAgent, agent_address
 from node_access.client.ssh_files import access_of, known_hosts
@@ -39,12 +39,16 @@ def config(options: argparse.Namespace) -> int:
             count += _write(client, folder, record, options.login)
     line = f'Include "{client.folders.pattern}"'
     if not options.install:
-        say(f"{count} grants; the first line of {USER_CONFIG}, or use --install:")
+        say(f"{_counted(count)}; the first line of {USER_CONFIG}, or use --install:")
         show(f"{line}\n")
         return 0
     changed = install(Path(USER_CONFIG).expanduser(), client.folders.pattern)
-    say(f"{count} grants; {USER_CONFIG} {'has the line now' if changed else 'had the line already'}: {line}")
+    say(f"{_counted(count)}; {USER_CONFIG} {'has the line now' if changed else 'had the line already'}: {line}")
     return 0
+
+
+def _counted(count: int) -> str:
+    return f"{count} live {'grant' if count == 1 else 'grants'}"
 
 
 def show_known_hosts(options: argparse.Namespace) -> int:
@@ -75,10 +79,10 @@ def _write(client: Client, folder: GrantFolder, record: FolderRecord, login: str
     """The number of grants whose files are written: one, or none."""
     try:
         grant = client.of(record.key)
-        if why := why_over(grant, datetime.now(UTC)):
+        if why := why_ended(grant, datetime.now(UTC)):
             raise NotFound(why)
         chosen = replace(record, login=login) if login in grant.logins else record
-        folder.write_access(access_of(grant, grant.public_key, int(datetime.now(UTC).timestamp())), chosen)
+        folder.write_access(access_of(grant, folder.public_key(), int(datetime.now(UTC).timestamp())), chosen)
     except NotFound as error:
         client.end_here(folder, str(error))
         say(f"{record.key.name} has ended: {error}")

@@ -9,7 +9,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,18 +22,20 @@ from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.grants import GrantKey, uid_text
 from node_access.client.kubectl import KubectlSettings
 from node_access.client.locks import Busy, is_held, locked, waiting_for
+from node_access.client.programs import connector
 from node_access.client.ssh_files import (
     CERTIFICATE_FILES,
     CONFIG_FILE,
     KEY_FILE,
     KNOWN_HOSTS_FILE,
+    WITHOUT_CONNECTOR,
     Access,
     NotUsable,
     checked_path,
     known_hosts,
     ssh_config,
 )
-from node_access.client.words import label, login_name, object_name
+from node_access.client.words import label, login_name, object_name, printable
 
 DEFAULT_FOLDER: Final = "~/.ssh/node-access"
 AGENT_LOG: Final = "agent.log"
@@ -150,7 +152,8 @@ class GrantFolder:
         for name, text in certificates.items():
             self.write(name, text)
         self.write(KNOWN_HOSTS_FILE, known_hosts(access))
-        self.write(CONFIG_FILE, ssh_config(access, str(self.path), record.login, record.identity))
+        text = ssh_config(access, str(self.path), record.login, record.identity, _connector())
+        self.write(CONFIG_FILE, text)
 
     def write_private_key(self, content: bytes) -> None:
         """Put a private key on disk: only where there is no agent."""
@@ -168,7 +171,7 @@ class GrantFolder:
         """The grant has ended: nothing that ssh uses stays, and ``ended`` says why."""
         for name in (CONFIG_FILE, KEY_FILE, *CERTIFICATE_FILES.values(), KNOWN_HOSTS_FILE):
             self._remove(name)
-        self.write(_ENDED, f"{why}\n")
+        self.write(_ENDED, f"{printable(why)}\n")
 
     def write(self, name: str, text: str) -> None:
         """Replace a file in one step; only its owner may read it."""
@@ -274,22 +277,39 @@ class GrantFolders:
         """Make the folder of a new grant.
 
         Raises:
+            BadFolder: see :meth:`making`.
+        """
+        with self.making(record) as folder:
+            return folder
+
+    @contextlib.contextmanager
+    def making(self, record: FolderRecord) -> Iterator[GrantFolder]:
+        """The folder of a new grant, which no other process sees before the end of the block. If that fails, nothing
+        stays.
+
+        Raises:
             BadFolder: it exists, or cannot be made private.
         """
+        folder = self._make(record.key.uid)
+        try:
+            yield folder
+            folder.write_record(record)
+        except BaseException:  # also an interruption leaves no private key behind
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+
+    def _make(self, uid: str) -> GrantFolder:
         grants = self.path / _GRANTS
-        folder = grants / record.key.uid
+        folder = grants / uid
         try:
             for one in (self.path.parent, self.path, grants):
                 one.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _require_private(self.path)
-            _require_private(grants)
+            self._require_private()
             folder.mkdir(mode=0o700)
             (folder / _SESSIONS).mkdir(mode=0o700)
         except OSError as error:
             raise BadFolder(f"{folder}: {error.strerror}") from error
-        made = GrantFolder(folder)
-        made.write_record(record)
-        return made
+        return GrantFolder(folder)
 
     def all(self) -> Iterator[tuple[GrantFolder, FolderRecord]]:
         """Every folder that can be read, the newest first.
@@ -297,9 +317,7 @@ class GrantFolders:
         Raises:
             BadFolder: another user may write there, whose files would be used as this program's.
         """
-        for one in (self.path, self.path / _GRANTS):
-            if os.path.lexists(one):
-                _require_private(one)
+        self._require_private()
         with contextlib.suppress(OSError):
             found = [one for one in (self.path / _GRANTS).iterdir() if one.is_dir() and not one.is_symlink()]
             for path in sorted(found, key=lambda one: (-one.stat().st_mtime, one.name)):
@@ -308,6 +326,17 @@ class GrantFolders:
                     record = folder.record()
                     if record.key.uid == path.name:
                         yield folder, record
+
+    def _require_private(self) -> None:
+        """
+        Raises:
+            BadFolder: another user may put something into one of them, or another folder in its place.
+        """
+        if os.path.lexists(self.path):
+            _require_fixed(self.path.parent)
+        for one in (self.path, self.path / _GRANTS):
+            if os.path.lexists(one):
+                _require_private(one)
 
     def of(self, uid: str) -> GrantFolder:
         """The folder of a grant.
@@ -327,6 +356,29 @@ class GrantFolders:
             with contextlib.suppress(OSError):
                 if ended.stat().st_mtime + _KEPT_SECONDS < time.time():
                     shutil.rmtree(folder.path)
+
+
+def _connector() -> Sequence[str]:
+    """How ssh starts this program; empty where its path cannot stand in ssh's configuration."""
+    words = connector()
+    try:
+        for one in words:
+            if os.path.isabs(one):
+                checked_path(one)
+    except NotUsable:
+        return WITHOUT_CONNECTOR
+    return words
+
+
+def _require_fixed(parent: Path) -> None:
+    """
+    Raises:
+        BadFolder: another user could rename what is in it, and put something else in its place.
+    """
+    found = parent.stat()
+    is_sticky = bool(found.st_mode & stat.S_ISVTX)
+    if hasattr(os, "getuid") and (found.st_uid not in (0, os.getuid()) or (found.st_mode & 0o022 and not is_sticky)):
+        raise BadFolder(f"{parent}: another user may rename what is in it; chmod go-w it, or use --folder")
 
 
 def _require_private(folder: Path) -> None:

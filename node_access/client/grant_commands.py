@@ -5,22 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from node_access.client.access import Client, Held, node_target
 from node_access.client.addresses import own_networks
+from node_access.client.approving import approval_lines
 from node_access.client.arguments import choices_of, client_of, sources_of
 from node_access.client.creating import create_as_self
 from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.folders import BadFolder
-from node_access.client.grants import ConditionStatus, Grant, InvalidGrant, parse_grant, spec_of
+from node_access.client.grants import ConditionStatus, Grant, InvalidGrant, key_of, parse_grant, spec_of
 from node_access.client.heartbeat import REVOKED, WithoutAgent
-from node_access.client.lifecycle import is_ready, state, why_over
+from node_access.client.lifecycle import is_ready, state, why_ended, why_over
 from node_access.client.manifests import approval_manifest, heartbeat_patch
 from node_access.client.tables import fields, table
-from node_access.client.terminal import ask, confirm, is_terminal, say, show
+from node_access.client.terminal import ask, confirm, is_terminal, say, show, tell
 from node_access.client.words import destination, duration_text, object_name, time_text
 
 _HEADS = ("NAME", "CLUSTER", "TARGET", "LOGINS", "CREATOR", "STATE", "ENDS IN")
@@ -43,7 +45,7 @@ def create(options: argparse.Namespace) -> int:
     access = client.open(held, choices.seconds)
     if choices.keepalive:
         client.start_heartbeat(held)
-    say(f"ssh -F {held.folder.config} {access.alias(access.targets[0].node)}")
+    say(f"ssh -F {shlex.quote(str(held.folder.config))} {access.alias(access.targets[0].node)}")
     show_grant(options, client, held.record.key.name)
     return 0
 
@@ -93,7 +95,7 @@ def revoke(options: argparse.Namespace) -> int:
             with folder.exclusive():
                 client.revoke(folder, record, REVOKED)
         if not own:
-            client.kubectl.delete_grant(grant_name)
+            client.kubectl.delete_grant(key_of(client.kubectl.get_grant(grant_name)))
         say(f"revoked: {grant_name}")
     return 0
 
@@ -104,13 +106,14 @@ def approve(options: argparse.Namespace) -> int:
     document = client.kubectl.get_grant(object_name(options.grant, "a grant"))
     grant = parse_grant(document)
     decision = "Deny" if options.deny else "Approve"
-    if not options.yes:
-        show(fields(_fields(grant, datetime.now(UTC))))
-        if not is_terminal():
-            raise ClientFailed("nobody is at the terminal to compare this: give --yes")
-        if not confirm(f"{decision} this?"):
-            return 1
-    name = f"{grant.key.name[:50]}-{secrets.token_hex(4)}"
+    tell(fields(approval_lines(document, grant)))
+    if why := why_ended(grant, datetime.now(UTC)):
+        raise ClientFailed(f"the grant {grant.key.name} has ended: {why}")
+    if not options.yes and not is_terminal():
+        raise ClientFailed("nobody is at the terminal to compare this: compare it, and give --yes")
+    if not options.yes and not confirm(f"{decision} this?"):
+        raise ClientFailed(f"nothing was done: {grant.key.name} is neither approved nor denied")
+    name = f"{grant.key.name[:50].rstrip('.-')}-{secrets.token_hex(4)}"
     manifest = approval_manifest(grant.key, name, spec_of(document), decision=decision)
     create_as_self(client.kubectl, manifest, options.user)
     say(f"{'denied' if options.deny else 'approved'}: {grant.key.name} of {grant.creator}")

@@ -77,7 +77,11 @@ class ContainerTarget:
     """A container, which this program only shows."""
 
     namespace: str
+    kind: str
+    """``Pod``, or that of a workload."""
     name: str
+    container: str
+    """Empty for the first."""
 
     def __str__(self) -> str:
         return f"container {self.namespace}/{self.name}"
@@ -188,11 +192,14 @@ class Grant:
     created: datetime
     creator: str
     """Empty if nobody has filled it in."""
+    creator_uid: str
+    creator_groups: tuple[str, ...]
     ingress: tuple[Network, ...]
     bastion: str
     """The provider's name; empty for the policy's."""
     duration: tuple[timedelta, ...]
     """One, or none for the policy's."""
+    pty: bool
     port_forwarding: bool
     command: str
     reason: str
@@ -229,16 +236,19 @@ def parse_grant(document: Mapping[str, Any]) -> Grant:
         public_key=_parsed("spec.sshPublicKey", _text(spec, "sshPublicKey", 16384), parse_key_line),
         created=_parsed("metadata.creationTimestamp", _text(metadata, "creationTimestamp"), time),
         creator=_text(_mapping(spec, "createdBy"), "username"),
+        creator_uid=_text(_mapping(spec, "createdBy"), "uid"),
+        creator_groups=_texts(_mapping(spec, "createdBy"), "groups"),
         ingress=tuple(
             _parsed("spec.ingress", _text(_mapping(one, "ipBlock"), "cidr"), network) for one in _items(spec, "ingress")
         ),
         bastion=_text(spec, "bastion"),
         duration=tuple(_parsed("spec.duration", one, duration) for one in [_text(spec, "duration")] if one),
-        port_forwarding=permissions.get("portForwarding") is True,
+        pty=_flag(permissions, "pty", default=True),
+        port_forwarding=_flag(permissions, "portForwarding"),
         command=_text(permissions, "command"),
         reason=_text(spec, "reason"),
         ticket=_text(spec, "ticket"),
-        suspended=spec.get("suspend") is True,
+        suspended=_flag(spec, "suspend"),
         is_deleting=bool(metadata.get("deletionTimestamp")),
         generation=_number(metadata, "generation"),
         status=_status(status),
@@ -263,10 +273,13 @@ def created_by(document: Mapping[str, Any]) -> str:
     return _text(_mapping(_mapping(document, "spec"), "createdBy"), "username")
 
 
-def has_uid(document: Mapping[str, Any], uid: str) -> bool:
-    """Whether an object has that UID, valid or not."""
-    metadata = document.get("metadata")
-    return isinstance(metadata, Mapping) and metadata.get("uid") == uid
+def key_of(document: Mapping[str, Any]) -> GrantKey:
+    """Which object it is, whatever else it says.
+
+    Raises:
+        InvalidGrant: it does not say so.
+    """
+    return _key(_mapping(document, "metadata"))
 
 
 def uid_text(text: str) -> str:
@@ -300,8 +313,14 @@ def _target(spec: Mapping[str, Any]) -> Target:
     container = _mapping(spec, "container")
     if not container:
         raise InvalidGrant("spec.target names nothing")
-    of = container if "pod" in container else _mapping(container, "workload")
-    return ContainerTarget(_text(container, "namespace"), _text(container, "pod") or _text(of, "name"))
+    of = _mapping(container, "workload")
+    pod = _text(container, "pod")
+    return ContainerTarget(
+        _text(container, "namespace"),
+        "Pod" if pod else _text(of, "kind"),
+        pod or _text(of, "name"),
+        _text(container, "container"),
+    )
 
 
 def _logins(spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -420,6 +439,13 @@ def _number(document: Mapping[str, Any], name: str) -> int:
     found = document.get(name, 0)
     if not isinstance(found, int) or isinstance(found, bool):
         raise InvalidGrant(f"{name} is no number")
+    return found
+
+
+def _flag(document: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    found = document.get(name, default)
+    if not isinstance(found, bool):
+        raise InvalidGrant(f"{name} is neither true nor false")
     return found
 
 

@@ -9,31 +9,34 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from attestors.wire.ssh.certificate import parse_certificate
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.principals import HostName
-from node_access.client.errors import ClientFailed, Conflict, Forbidden, Invalid, ManagementFailed, NotFound
+from node_access.client.errors import ClientFailed, Invalid, ManagementFailed, NotFound
 from node_access.client.folders import BadFolder, FolderRecord, GrantFolder
 from node_access.client.grants import AllNodesTarget, Grant, InvalidGrant, parse_grant
-from node_access.client.keys import FreshKey, needs_touch
+from node_access.client.keys import FreshKey
 from node_access.client.kubectl import Kubectl
-from node_access.client.lifecycle import interval, is_paused, is_ready, waits_for, why_over
+from node_access.client.lifecycle import interval, is_ready, waits_for, why_ended, why_paused
 from node_access.client.manifests import heartbeat_patch
 from node_access.client.ssh_agent import NoAgent, SSHAgent
-from node_access.client.ssh_files import Access, NotUsable, access_of
+from node_access.client.ssh_files import Access, NotUsable, access_of, needs_touch
 from node_access.client.touching import touch
-from node_access.client.words import duration_text, printable
+from node_access.client.words import duration_text, printable, time_text
 
 LAST_SESSION: Final = "its last session ended"
 REVOKED: Final = "it was revoked on this machine"
 _MAXIMUM_TOUCHED: Final = 16
 _RENEWAL_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 1.0
-_RETRY_SECONDS: Final = 30.0
+_FIRST_RETRY_SECONDS: Final = 1.0
+_LONGEST_RETRY_SECONDS: Final = 60.0
+_LONGEST_UNKNOWN_SECONDS: Final = 7 * 86400.0
+"""No grant lives longer. It counts while none could be read here."""
 _LOOK_SECONDS: Final = 15.0
 _COMMENT: Final = "node-access"
 
@@ -107,27 +110,32 @@ class Heartbeat:
         self._stop = stop
         self._said = ""
         self._written: tuple[int, ...] = ()
-        self._ends: tuple[datetime, ...] = ()
+        self._end = datetime.now(UTC) + timedelta(seconds=_LONGEST_UNKNOWN_SECONDS)
+        """From then on, nothing that was asked for here counts any more."""
 
     def run(self) -> Over | Stopped:
-        """Go on until the grant is over; its folder says why then."""
-        wait, step = 0.0, self._begin
+        """Go on until the grant is over; its folder says why then.
+
+        A refusal does not end it: an authorizer or an admission webhook may be away for a moment, and a role may be
+        made anew. What is final is in the grant's conditions.
+        """
+        wait, step, failures = 0.0, self._begin, 0
         while not self._is_stopped_within(wait):
             try:
                 grant = step()
-                self._ends = grant.status.expiration
-                wait, step = interval(grant, random.random()).total_seconds(), self._beat  # noqa: S311 - no secret
+                step, failures = self._beat, 0
+                wait = interval(grant, random.random()).total_seconds()  # noqa: S311 - no secret
+                if why_paused(grant):
+                    wait = min(wait, _LONGEST_RETRY_SECONDS, max(0.0, _seconds_until(self._end)))
             except _GrantOver as over:
                 return self._over(str(over))
             except NotFound:
                 return self._over("it is gone: it was revoked, or it ended")
-            except (Forbidden, Conflict) as error:
-                return self._over(f"its heartbeat was refused: {error}")
             except (ManagementFailed, InvalidGrant, NotUsable, BadFolder) as error:
-                self._tell(str(error))
-                if any(datetime.now(UTC) >= end for end in self._ends):
-                    return self._over("its time is over, and the management cluster did not prolong it")
-                wait = min([_RETRY_SECONDS, *(max(1.0, _seconds_until(end)) for end in self._ends)])
+                if datetime.now(UTC) >= self._end:
+                    return self._over(f"its time is over, and no heartbeat prolonged it; the last fault: {error}")
+                wait, failures = min(_retry_seconds(failures), max(0.0, _seconds_until(self._end))), failures + 1
+                self._tell(f"no heartbeat, trying again until {time_text(self._end)}: {error}")
         return Stopped()
 
     def _is_stopped_within(self, seconds: float) -> bool:
@@ -147,12 +155,15 @@ class Heartbeat:
         return grant
 
     def _beat(self) -> Grant:
+        if not self._folder.path.is_dir():
+            self._kubectl.delete_grant(self._record.key)
+            raise _GrantOver("its folder was removed from this machine")
         self._end_what_was_ended_here()
         before = self._get()
         if not self._record.keep:
-            self._end_without_sessions(before)
-        if is_paused(before):
-            self._tell(waits_for(before))
+            self._end_without_sessions()
+        if why := why_paused(before):
+            self._tell(f"no heartbeat: {why}")
             return before
         try:
             self._kubectl.patch_grant(before.key.name, heartbeat_patch(before.key, datetime.now(UTC)))
@@ -164,25 +175,26 @@ class Heartbeat:
         """Perhaps the management cluster could not be reached: without this, the grant would live on, unseen."""
         why = self._folder.why_ended
         if why in (REVOKED, LAST_SESSION):
-            grant = self._get()
-            self._kubectl.delete_grant(grant.key.name)
+            self._kubectl.delete_grant(self._record.key)
         if why:
             raise _GrantOver(why)
 
-    def _end_without_sessions(self, grant: Grant) -> None:
+    def _end_without_sessions(self) -> None:
         """The command that made the grant, and should have revoked it, may have been killed."""
         with self._folder.exclusive():
             if self._folder.session_nodes():
                 return
             self._folder.end(LAST_SESSION)
-        self._kubectl.delete_grant(grant.key.name)
+        self._kubectl.delete_grant(self._record.key)
         raise _GrantOver(LAST_SESSION)
 
     def _get(self) -> Grant:
         grant = parse_grant(self._kubectl.get_grant(self._record.key.name))
         if grant.key != self._record.key:
             raise NotFound("another grant has its name")
-        if why := why_over(grant, datetime.now(UTC)):
+        for end in grant.status.expiration:
+            self._end = end
+        if why := why_ended(grant, datetime.now(UTC)):
             raise _GrantOver(why)
         return grant
 
@@ -203,7 +215,7 @@ class Heartbeat:
         found = serials(grant)
         if found == self._written:
             return
-        access = access_of(grant, grant.public_key, int(datetime.now(UTC).timestamp()))
+        access = access_of(grant, self._folder.public_key(), int(datetime.now(UTC).timestamp()))
         with self._folder.exclusive():
             if why := self._folder.why_ended:
                 raise _GrantOver(why)  # a command ended it since it was read
@@ -231,7 +243,7 @@ class Heartbeat:
     def _over(self, why: str) -> Over:
         shown = printable(why)
         self._tell(f"the grant has ended: {shown}")
-        with self._folder.exclusive():
+        with contextlib.suppress(BadFolder), self._folder.exclusive():
             self._folder.end(shown)
         if isinstance(self._place, InAgent):
             forget(self._place.agent, blobs_of(self._place.agent, self._place.key.public))
@@ -281,6 +293,12 @@ def blobs_of(agent: SSHAgent, key: PublicKey) -> tuple[bytes, ...]:
                 if parse_certificate(blob).certificate.public_key == key:
                     found.append(blob)
     return tuple(found)
+
+
+def _retry_seconds(failures: int) -> float:
+    """Twice as long after each failure, and never the same for all clients of an API server that was away."""
+    longest = min(_FIRST_RETRY_SECONDS * 2.0 ** min(failures, 16), _LONGEST_RETRY_SECONDS)
+    return longest * (1 + random.random()) / 2  # noqa: S311 - no secret
 
 
 def _seconds_until(moment: datetime) -> float:

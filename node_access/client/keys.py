@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import MAXIMUM_FILE_BYTES, parse_key_file
-from attestors.wire.ssh.keys import PublicKey, SecurityKeyECDSA, SecurityKeyEd25519
+from attestors.wire.ssh.keys import PublicKey
 from node_access.client.errors import WrongUse
 from node_access.client.ssh_agent import public_key_of
 
@@ -76,11 +76,6 @@ def existing_key(identity: str) -> ExistingKey:
     except SSHRefused as error:
         raise WrongUse(f"{str(public)!a}: {error.message}") from error
     return ExistingKey(key, str(private if private.exists() else public))
-
-
-def needs_touch(key: PublicKey) -> bool:
-    """Whether each login needs a person at a FIDO token."""
-    return isinstance(key, SecurityKeyEd25519 | SecurityKeyECDSA)
 
 
 def read_fresh_key(content: bytes) -> FreshKey:

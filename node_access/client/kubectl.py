@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from node_access.client.errors import Conflict, Forbidden, Invalid, ManagementFailed, NotFound
-from node_access.client.grants import GRANTS, GROUP
+from node_access.client.grants import GRANTS, GROUP, VERSION, GrantKey
 from node_access.client.manifests import JsonObject, Person
 from node_access.client.programs import Finished, ProgramFailed, run_bounded
 from node_access.client.words import printable
@@ -98,9 +98,21 @@ class Kubectl:
         """Apply a merge patch to an AccessGrant."""
         return self._object(["patch", GRANTS, "--type=merge", f"--patch={json.dumps(patch)}", "-o", "json", "--", name])
 
-    def delete_grant(self, name: str) -> None:
-        """Ask for an AccessGrant's deletion, without waiting for its end."""
-        self._run(["delete", GRANTS, "--wait=false", "--", name], maximum=MAXIMUM_OBJECT_BYTES)
+    def delete_grant(self, key: GrantKey) -> None:
+        """Ask for the deletion of that very AccessGrant, without waiting for its end.
+
+        The API server compares the UID (``metav1.Preconditions``), which ``kubectl delete`` sends only with ``--raw``.
+
+        Raises:
+            NotFound: it is gone, even if another one has its name.
+        """
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{key.namespace}/accessgrants/{key.name}"
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": key.uid}}
+        words = ["delete", f"--raw={path}", "-f", "-"]
+        try:
+            self._run(words, standard_input=json.dumps(options).encode("utf-8"), maximum=MAXIMUM_OBJECT_BYTES)
+        except Conflict as error:
+            raise NotFound("another grant has its name") from error
 
     def who_am_i(self) -> Person:
         """Who the API server says that this is (API servers from 1.28 on)."""
@@ -126,7 +138,7 @@ class Kubectl:
         ``kubectl auth can-i`` looks for the resource, and asks for another one if the API server does not serve it, as
         it does not serve ``logins``.
         """
-        wanted = {"group": GROUP, "resource": resource, "verb": verb, "name": name, "namespace": self._namespace()}
+        wanted = {"group": GROUP, "resource": resource, "verb": verb, "name": name, "namespace": self.namespace()}
         review = self.create(
             {
                 "apiVersion": "authorization.k8s.io/v1",
@@ -147,11 +159,16 @@ class Kubectl:
         """kubectl's own version."""
         return self._object(["version", "--client", "-o", "json"])
 
-    def _namespace(self) -> str:
-        """The one that is meant where none is given."""
+    def namespace(self) -> str:
+        """The one that counts: the given one, else the context's."""
         if self.settings.namespace:
             return self.settings.namespace
-        found = self._run(["config", "view", "--minify", "-o", "jsonpath={..namespace}"], maximum=4096)
+        try:
+            found = self._run(["config", "view", "--minify", "-o", "jsonpath={..namespace}"], maximum=4096)
+        except ManagementFailed as error:
+            raise ManagementFailed(
+                f"the kubeconfig does not say which namespace counts, so give -n: {error}"
+            ) from error
         return found.output.decode("utf-8", "replace").strip() or "default"
 
     def _object(

@@ -13,7 +13,15 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.options import Network
 from node_access.client.errors import ClientFailed
-from node_access.client.grants import APPROVAL_KIND, GRANT_KIND, GROUP, VERSION, GrantKey, NodesTarget
+from node_access.client.grants import (
+    APPROVAL_KIND,
+    GRANT_KIND,
+    GROUP,
+    VERSION,
+    GrantKey,
+    InvalidGrant,
+    NodesTarget,
+)
 from node_access.client.grants import Target as GrantTarget
 from node_access.client.words import time_text
 
@@ -104,9 +112,16 @@ def with_creator(manifest: JsonObject, person: Person) -> JsonObject:
 
 
 def spec_digest(spec: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical JSON of a grant's spec, but for what may change."""
+    """SHA-256 of the canonical JSON of a grant's spec, but for what may change.
+
+    Raises:
+        InvalidGrant: it is no JSON that an API server stores.
+    """
     covered = {name: value for name, value in spec.items() if name not in _NOT_IN_DIGEST}
-    text = json.dumps(covered, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    try:
+        text = json.dumps(covered, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise InvalidGrant("spec: not JSON that an API server stores") from error
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

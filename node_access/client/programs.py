@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Final
 
 from node_access.client.errors import ClientFailed
@@ -137,3 +138,16 @@ def detach(command: Sequence[str], standard_input: bytes, log: IO[bytes]) -> Non
     )
     _write(process.stdin, standard_input)
     process.returncode = 0  # nobody waits for it
+
+
+def own_command() -> list[str]:
+    """How this program is started again: from the zipapp that it is in, or from the installed package."""
+    root = Path(__file__).parents[2]
+    if root.is_file():
+        return [sys.executable, str(root)]
+    return [sys.executable, "-P", "-m", "node_access.client"]
+
+
+def connector() -> list[str]:
+    """How ssh starts ``connect``; empty where ssh takes no socket from another program."""
+    return [] if sys.platform == "win32" else own_command()

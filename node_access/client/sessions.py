@@ -7,8 +7,6 @@ import contextlib
 import re
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +17,18 @@ from node_access.client.arguments import choices_of, client_of
 from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.grants import NodesTarget
 from node_access.client.heartbeat import LAST_SESSION
+from node_access.client.signals import Signalled, clean_up_on_signals
 from node_access.client.terminal import say
 from node_access.client.touching import program
 from node_access.client.words import Destination, destination, forward
 
 FAILED: Final = 255
-"""``ssh``'s own exit code for a failure before the remote command ran."""
+"""``ssh``'s own exit code for each failure of its own, and this program's: every other one is the remote command's."""
 _REMOTE: Final = re.compile(r"([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?):(.*)", re.ASCII | re.DOTALL)
-_SIGNALLED: Final = 128
+_PASSED_ON: Final = frozenset(
+    -getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""As ``Popen.returncode`` shows them."""
 MakeWords = Callable[[Path, str], Sequence[str]]
 
 
@@ -76,7 +78,7 @@ def _remote(path: str) -> re.Match[str] | None:
 
 
 def _run(options: argparse.Namespace, named: str, words: MakeWords) -> int:
-    _clean_up_on_signals()
+    clean_up_on_signals()
     client = client_of(options)
     client.folders.forget_ended()
     where = destination(named, options.cluster, client.known())
@@ -99,9 +101,7 @@ def _held(client: Client, where: Destination, choices: Choices, stack: contextli
             if not held.folder.why_ended:
                 stack.enter_context(held.folder.session(where.node))
                 return replace(held, record=replace(held.record, login=choices.request.logins[0]))
-    made = client.make(choices)
-    stack.enter_context(made.folder.session(where.node))
-    return made
+    return client.make(choices, lambda folder: stack.enter_context(folder.session(where.node)))
 
 
 def _leave(client: Client, held: Held) -> None:
@@ -117,10 +117,11 @@ def _leave(client: Client, held: Held) -> None:
 
 
 def run_program(words: Sequence[str]) -> int:
-    """Run a program at the terminal; returns its exit code, 128 and more for a signal, as a shell does.
+    """Run a program at the terminal; returns its exit code.
 
     Raises:
-        ClientFailed: it cannot be started.
+        ClientFailed: it cannot be started, or crashed.
+        Signalled: somebody ended it, and this process does the same when it has cleaned up.
     """
     try:
         process = subprocess.Popen(list(words))  # noqa: S603
@@ -133,15 +134,11 @@ def run_program(words: Sequence[str]) -> int:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-    return code if code >= 0 else _SIGNALLED - code
-
-
-def _clean_up_on_signals() -> None:
-    """A closed terminal ends this process as an exception does, so that the grant is revoked."""
-    for name in ("SIGHUP", "SIGTERM"):
-        if hasattr(signal, name) and threading.current_thread() is threading.main_thread():
-            number = getattr(signal, name)
-            signal.signal(number, lambda *_, code=_SIGNALLED + number: sys.exit(code))
+    if code in _PASSED_ON:
+        raise Signalled(-code)
+    if code < 0:
+        raise ClientFailed(f"{words[0]} was ended by signal {-code}")
+    return code
 
 
 def _interruptions() -> tuple[signal.Signals, ...]:

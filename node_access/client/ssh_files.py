@@ -6,16 +6,17 @@ of the cluster can become an option (ssh_config(5), PATTERNS and TOKENS; sshd(8)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from attestors.wire.ssh.certificate import CertificateKind, SignedCertificate
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import key_line
-from attestors.wire.ssh.keys import HostKey, PublicKey
+from attestors.wire.ssh.keys import HostKey, PublicKey, SecurityKeyECDSA, SecurityKeyEd25519
 from attestors.wire.ssh.options import Extension
-from attestors.wire.ssh.principals import HostName, LoginOnEveryNode, LoginOnNode
+from attestors.wire.ssh.principals import HostAddress, HostName, LoginOnEveryNode, LoginOnNode
 from node_access.client.errors import ClientFailed
 from node_access.client.grants import (
     CERTIFICATE_AUTHORITY,
@@ -24,6 +25,7 @@ from node_access.client.grants import (
     Grant,
     Hop,
     NoBastion,
+    NodeAddress,
     NodeTarget,
 )
 
@@ -36,6 +38,12 @@ CERTIFICATE_FILES: Final[Mapping[Hop, str]] = {Hop.NODE: "node-cert.pub", Hop.BA
 _CA_ALGORITHMS: Final = "ssh-ed25519,ecdsa-sha2-nistp384"
 """Those of the authorities that the controller makes or accepts."""
 _FORBIDDEN_EXTENSIONS: Final = frozenset({Extension.NO_TOUCH_REQUIRED, Extension.PERMIT_AGENT_FORWARDING})
+WITHOUT_CONNECTOR: Final[Sequence[str]] = ()
+_TOUCH_PAUSE_SECONDS: Final = 20
+"""Each attempt to go through a bastion asks for a touch."""
+_ABSOLUTE: Final = ("/", "\\")
+_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\", re.ASCII)
+"""A path with a drive's letter, or of a share."""
 _PATH_CHARACTERS: Final = frozenset("._/@+=,:~ -")
 _CLOCK_SECONDS: Final = 300
 _LONGEST_SECONDS: Final = 8 * 86400
@@ -93,6 +101,11 @@ class Access:
         return f"node-access-bastion-{self.grant.key.uid}"
 
 
+def needs_touch(key: PublicKey) -> bool:
+    """Whether each login needs a person at a FIDO token."""
+    return isinstance(key, SecurityKeyEd25519 | SecurityKeyECDSA)
+
+
 def access_of(grant: Grant, key: PublicKey, now: int) -> Access:
     """Check what the status of a Ready grant gives, for the key that this program has.
 
@@ -131,10 +144,13 @@ def known_hosts(access: Access) -> str:
     return "".join(lines)
 
 
-def ssh_config(access: Access, folder: str, login: str, identity: str = "") -> str:
+def ssh_config(
+    access: Access, folder: str, login: str, identity: str = "", connector: Sequence[str] = WITHOUT_CONNECTOR
+) -> str:
     """One ``Host`` block for each node, and one for the bastion. ``folder`` has the other files.
 
-    ``identity`` is the file of an existing private key.
+    ``identity`` is the file of an existing private key. ``connector`` starts this program, which tries the addresses of
+    a node that has several; without it, the first one counts.
 
     ssh takes the first value of each option, so a block in a file that is included first cannot be weakened later.
 
@@ -148,12 +164,12 @@ def ssh_config(access: Access, folder: str, login: str, identity: str = "") -> s
         _block(
             f"{access.alias(one.node)} {access.full_name(one.node)}",
             {
-                "HostName": str(one.addresses[0]),
+                "HostName": str(_addresses(access, one)[0]),
                 "Port": str(one.port),
                 "User": login,
                 "HostKeyAlias": access.full_name(one.node),
                 **_common(place, key, Hop.NODE),
-                **({"ProxyJump": access.bastion_alias} if isinstance(access.bastion, BastionHop) else {}),
+                **_way(access, one, place, connector),
             },
         )
         for one in access.targets
@@ -172,15 +188,45 @@ def ssh_config(access: Access, folder: str, login: str, identity: str = "") -> s
 
 
 def checked_path(path: str) -> str:
-    """A path that ssh takes as it is: with slashes, without quotes, and without what ``ssh_config`` expands.
+    """An absolute path that ssh takes as it is: with slashes, without quotes, and without what ``ssh_config`` expands.
+
+    A backslash separates folders on Windows alone; elsewhere it is a character of a name, which ssh would drop.
 
     Raises:
-        NotUsable: it has another character.
+        NotUsable: it is another path.
     """
-    plain = path.replace("\\", "/")
-    if not plain or not all(one.isalnum() or one in _PATH_CHARACTERS for one in plain) or plain != plain.strip():
-        raise NotUsable(f"{path[:256]!a} cannot stand in ssh's configuration: use --folder")
+    is_windows = _WINDOWS.match(path) is not None
+    plain = path.replace("\\", "/") if is_windows else path
+    if (
+        not (is_windows or plain.startswith("/"))
+        or not all(one.isalnum() or one in _PATH_CHARACTERS for one in plain)
+        or plain != plain.strip()
+    ):
+        raise NotUsable(
+            f"{path[:256]!a} cannot stand in ssh's configuration, which takes letters, digits, spaces and ._/@+=,:~- : "
+            "use --folder"
+        )
     return plain
+
+
+def _addresses(access: Access, target: NodeTarget) -> tuple[NodeAddress, ...]:
+    """Those that can be tried. A bastion looks no name up."""
+    plain = tuple(one for one in target.addresses if isinstance(one, HostAddress))
+    return plain if plain and isinstance(access.bastion, BastionHop) else target.addresses
+
+
+def _way(access: Access, target: NodeTarget, place: str, connector: Sequence[str]) -> Mapping[str, str]:
+    """How ssh gets to a node."""
+    addresses = _addresses(access, target)
+    bastion = isinstance(access.bastion, BastionHop)
+    if len(addresses) == 1 or not connector:
+        return {"ProxyJump": access.bastion_alias} if bastion else {}
+    # The shell that reads this sees no character that it obeys between double quotes: see checked_path.
+    words = [f'"{checked_path(one)}"' if one.startswith(_ABSOLUTE) else one for one in connector]
+    through = ["--through", access.bastion_alias, "--config", f'"{place}/{CONFIG_FILE}"'] if bastion else []
+    pause = ["--pause", str(_TOUCH_PAUSE_SECONDS)] if bastion and needs_touch(access.grant.public_key) else []
+    command = [*words, "connect", *through, *pause, str(target.port), *map(str, addresses)]
+    return {"ProxyCommand": " ".join(command), "ProxyUseFdpass": "yes"}
 
 
 def _common(place: str, key: str, hop: Hop) -> Mapping[str, str]:

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import textwrap
+from typing import Final
 
 from node_access.client.errors import ClientFailed
+from node_access.client.tables import WIDTH
 from node_access.client.words import printable
+
+_MAXIMUM: Final = 16384
+_NARROWEST: Final = 20
 
 
 def say(text: str) -> None:
-    """One line to standard error."""
-    print(printable(text, 16384), file=sys.stderr, flush=True)
+    """A message to standard error: one line for a program that reads it, and several for a person."""
+    shown = printable(text, _MAXIMUM)
+    print("\n".join(wrapped(shown, _columns())) if sys.stderr.isatty() else shown, file=sys.stderr, flush=True)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of whole words. A longer word stays whole, so that it can be copied."""
+    return textwrap.wrap(
+        text, max(width, _NARROWEST), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    ) or [""]
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or WIDTH
+    except (OSError, ValueError):
+        return WIDTH
 
 
 def show(text: str) -> None:
     """Lines to standard output; each is printable already."""
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def tell(text: str) -> None:
+    """Lines to standard error: a person sees them if standard output goes elsewhere. Each is printable already."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def is_terminal() -> bool:

@@ -111,7 +111,7 @@ TABLE: Final = (
         RunBy(f"{_CLIENT}::test_a_stock_ssh_works_through_the_one_line"),
     ),
     Entry("docs/node-access.md", "ssh", RunBy(f"{_CLIENT}::test_a_stock_ssh_works_through_the_one_line")),
-    Entry("docs/node-access.md", "rsync", RunBy(f"{_CLIENT}::test_a_stock_ssh_works_through_the_one_line")),
+    Entry("docs/node-access.md", "rsync", RunBy(f"{_CLIENT}::test_stock_rsync_copies_both_ways")),
     Entry("*", "make", NotRun("the build itself, which runs the tests, or measures")),
     Entry(
         "*", "pip install", NotRun("asks a package registry; the Makefile installs the same extras before the tests")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import shutil
 import signal
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,7 +47,8 @@ LONG = pytest.mark.skipif(
 WHERE = f"{NODE}.production"
 FULL = f"{WHERE}.{NAMESPACE}"
 DIRECT = ("--bastion", "None")
-BASTION_KEYS = "AuthorizedKeysFile {folder}/keys\nForceCommand /bin/false\n"
+ONE_KEY = "MaxAuthTries 1\n"
+BASTION_KEYS = f"{ONE_KEY}AuthorizedKeysFile {{folder}}/keys\nForceCommand /bin/false\n"
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,7 @@ def controller(all_grants: GrantController) -> GrantController:
 def server() -> Iterator[SSHServer]:
     """sshd of worker-1, with a host certificate of the cluster."""
     try:
-        started = SSHServer(user_authority=public_key_of(USER_AUTHORITY))
+        started = SSHServer(user_authority=public_key_of(USER_AUTHORITY), first_lines=ONE_KEY)
     except MissingPart as missing:
         skip_or_fail(missing)
     with started:
@@ -115,6 +119,29 @@ def at_node(controller: GrantController, server: SSHServer) -> GrantController:
     controller.behaviour.port = server.port
     server.forget_log()
     return controller
+
+
+def at_terminal(person: Person, typed: str, *words: str) -> str:
+    """What a terminal shows while somebody types at it. Standard output goes elsewhere."""
+    main, other = pty.openpty()
+    with subprocess.Popen(
+        person.command(*words),
+        stdin=other,
+        stdout=subprocess.DEVNULL,
+        stderr=other,
+        env=person.environment,
+        cwd=person.home,
+        start_new_session=True,
+    ) as process:
+        os.close(other)
+        os.write(main, typed.encode())
+        shown = b""
+        with contextlib.suppress(OSError):  # Linux's way to say that nobody has the other end any more
+            while content := os.read(main, 65536):
+                shown += content
+        process.wait(60)
+    os.close(main)
+    return shown.decode()
 
 
 # Sessions
@@ -259,24 +286,48 @@ def test_forward_reaches_what_the_node_reaches(alice: Person, at_node: GrantCont
         assert the_grant(at_node)["spec"]["permissions"]["portForwarding"] is True
         os.killpg(forwarding.pid, signal.SIGINT)  # as a terminal does, to ssh as well
         _, errors = forwarding.communicate(timeout=30)
-    assert forwarding.returncode in (255, 130), errors
+    assert forwarding.returncode in (255, -signal.SIGINT), errors
     assert at_node.grants() == []
 
 
+def more_addresses(status: dict[str, Any]) -> None:
+    """Nothing listens at the first one."""
+    status["targets"][0]["addresses"] = ["127.0.0.9", HOST]
+
+
+def fill(person: Person) -> None:
+    """More keys in the ssh-agent than sshd lets anybody try, as developers have them."""
+    for number in range(6):
+        key = person.home / f"other-{number}"
+        if not key.exists():
+            assert person.other(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]).returncode == 0
+        assert person.other(["ssh-add", "-q", key]).returncode == 0
+
+
+def test_the_address_that_answers_is_used(alice: Person, at_node: GrantController) -> None:
+    at_node.behaviour.change = more_addresses
+    ran = alice.run("ssh", WHERE, *DIRECT, "--no-keepalive", "--", "echo there; exit 7")
+    assert (ran.returncode, ran.stdout) == (7, "there\n"), ran.stderr
+
+
+@pytest.mark.parametrize("addresses", [lambda status: None, more_addresses], ids=["one address", "several"])
 def test_it_goes_through_a_bastion_with_a_certificate_of_its_own(
-    alice: Person, at_node: GrantController, server: SSHServer
+    alice: Person, at_node: GrantController, server: SSHServer, addresses: Callable[[dict[str, Any]], None]
 ) -> None:
+    """The bastion and the node let nobody try a second key."""
     authority = key_line(public_key_of(USER_AUTHORITY))
     with SSHServer(user_authority=public_key_of(HOST_AUTHORITY), first_lines=BASTION_KEYS) as bastion:
 
         def let_in(grant: dict[str, Any]) -> None:
-            limits = f'restrict,port-forwarding,permitopen="{HOST}:{server.port}"'
+            limits = f'restrict,port-forwarding,permitopen="{HOST}:{server.port}",permitopen="127.0.0.9:{server.port}"'
             principal = f"bastion@{grant['metadata']['uid']}"
             (bastion.folder / "keys").write_text(f'cert-authority,principals="{principal}",{limits} {authority}\n')
 
         at_node.behaviour.on_issue = let_in
         at_node.behaviour.bastion = {"ip": HOST, "port": bastion.port}
         at_node.behaviour.bastion_key = key_line(public_key_of(bastion.host_key))
+        at_node.behaviour.change = addresses
+        fill(alice)
         ran = alice.run(
             "ssh", WHERE, "--bastion", "local", "--cidr", "127.0.0.1", "--keep", "--no-keepalive", "--", "echo there"
         )
@@ -332,14 +383,29 @@ def test_the_heartbeat_renews_prolongs_and_ends_by_itself(
     assert "no identities" in alice.agent_keys()
 
 
-def test_the_heartbeat_ends_with_the_right(alice: Person, at_node: GrantController) -> None:
+def test_the_heartbeat_ends_with_a_right_that_does_not_come_back(alice: Person, at_node: GrantController) -> None:
     at_node.behaviour.time_to_live = 8.0
     assert alice.run("grant", "create", WHERE, *DIRECT).returncode == 0
     (folder,) = alice.folders()
     process = heartbeat_process(folder)
     at_node.behaviour.holds = {"Authorized": ("RightLost", "alice may not use root")}
     wait_until(lambda: not is_running(process), "the end of the heartbeat")
-    assert (folder / "ended").read_text() == "its creator has no right to the login any more: alice may not use root\n"
+    why = (folder / "ended").read_text()
+    assert why.startswith("its time is over, and its creator has no right to the login (alice may not use root); ")
+
+
+def test_it_is_interrupted_while_it_waits(alice: Person, controller: GrantController) -> None:
+    """By its terminal, which signals the whole group: the grant is revoked, and a shell sees the signal."""
+    controller.behaviour.holds = {"Approved": ("ApprovalsMissing", "0 of 1")}
+    with alice.started("ssh", WHERE, *DIRECT, "--no-keepalive", "--", "true") as waiting:
+        assert waiting.stderr is not None
+        wait_until(lambda: bool(controller.grants()), "the grant")
+        while "waiting for" not in (line := waiting.stderr.readline()):
+            assert line
+        os.killpg(waiting.pid, signal.SIGINT)
+        _, errors = waiting.communicate(timeout=30)
+    assert waiting.returncode == -signal.SIGINT, errors
+    assert controller.grants() == []
 
 
 # What stock programs do with the files
@@ -363,12 +429,72 @@ def test_a_stock_ssh_works_through_the_one_line(alice: Person, at_node: GrantCon
     assert "forwardagent no\n" in effective
     (folder,) = alice.folders()
     assert str(folder) in effective
-    (alice.home / "given").write_text("by rsync")
-    target = alice.home / "synced"
-    shell = ["rsync", "-e", f"ssh -F {ssh_config}", "given", f"{WHERE}:{target}"]
-    if shutil.which("rsync") is not None:
-        assert alice.other(shell).returncode == 0
-        assert target.read_text() == "by rsync"
+
+
+@pytest.fixture
+def installed(alice: Person, at_node: GrantController, server: SSHServer) -> Iterator[Person]:
+    """Alice's own account, with a grant and the one line in ``~/.ssh/config``, and a folder ``there`` for the node."""
+    assert alice.run("grant", "create", WHERE, *DIRECT, "--no-keepalive").returncode == 0
+    assert alice.run("config", "--install").returncode == 0
+    (alice.home / "there").mkdir()
+    (alice.home / "given").write_bytes(bytes(range(256)) * 4096)
+    yield alice
+    for name in ("there", "back"):
+        shutil.rmtree(alice.home / name, ignore_errors=True)
+
+
+def same(*files: Path) -> bool:
+    return len({one.read_bytes() for one in files}) == 1
+
+
+def test_stock_ssh_as_editors_call_it(installed: Person) -> None:
+    """VS Code's Remote-SSH: a shell that reads its script, and a SOCKS proxy on a local port."""
+    words = ["ssh", "-T", "-D", str(free_port()), "-o", "ConnectTimeout=15", WHERE, "sh"]
+    ran = installed.at_home(words, text='printf "%s" "in $0"; exit 3\n')
+    assert (ran.returncode, ran.stdout) == (3, "in sh"), ran.stderr
+    assert "\nhostname 127.0.0.1\n" in installed.at_home(["ssh", "-G", WHERE]).stdout
+    assert installed.at_home(["ssh", "-F", ".ssh/config", "-T", WHERE, "true"]).returncode == 0
+
+
+def test_stock_scp_and_sftp_copy_both_ways(installed: Person) -> None:
+    given, there, back = (installed.home / name for name in ("given", "there/given", "back"))
+    for copy in (["scp", "-q"], ["scp", "-q", "-O"]):  # by SFTP, and by the former protocol
+        assert installed.at_home([*copy, "given", f"{WHERE}:{there}"]).returncode == 0
+        assert installed.at_home([*copy, f"{WHERE}:{there}", "back"]).returncode == 0
+        assert same(given, there, back)
+        there.unlink()
+        back.unlink()
+    batch = f"put given {there}\nget {there} back\n"
+    assert installed.at_home(["sftp", "-q", "-b", "-", WHERE], text=batch).returncode == 0
+    assert same(given, there, back)
+    back.unlink()
+
+
+def test_stock_rsync_copies_both_ways(installed: Person) -> None:
+    if shutil.which("rsync") is None:
+        skip_or_fail(MissingPart("rsync is not installed: run tests/provision/provision.sh"))
+    given, there, back = (installed.home / name for name in ("given", "there/given", "back"))
+    first = installed.at_home(["rsync", "-a", "given", f"{WHERE}:{there}"])
+    assert first.returncode == 0, first.stderr
+    assert installed.at_home(["rsync", "-a", f"{WHERE}:{there}", "back"]).returncode == 0
+    assert same(given, there, back)
+    back.unlink()
+
+
+def test_stock_git_clones_and_pushes(installed: Person) -> None:
+    if shutil.which("git") is None:
+        skip_or_fail(MissingPart("git is not installed"))
+    there = installed.home / "there"
+    name = ["-c", "user.name=alice", "-c", "user.email=alice@example.com", "-c", "init.defaultBranch=main"]
+    for words in (
+        ["git", *name, "init", "-q", "--bare", str(there)],
+        ["git", "clone", "-q", f"ssh://{WHERE}{there}", "back"],
+        ["git", "-C", "back", *name, "commit", "-q", "--allow-empty", "-m", "by git"],
+        ["git", "-C", "back", "push", "-q", "origin", "HEAD:main"],
+    ):
+        ran = installed.at_home(words)
+        assert ran.returncode == 0, ran.stderr
+    assert "by git" in installed.at_home(["git", "-C", str(there), "log", "main"]).stdout
 
 
 # Grants
@@ -403,7 +529,17 @@ def test_an_approval_is_of_the_spec_as_it_was_shown(
     asked = bob.run("grant", "approve", "repair")
     assert asked.returncode == 1
     assert "give --yes" in asked.stderr
-    assert bob.run("grant", "approve", "repair", "--yes").returncode == 0
+    assert controller.client.items(ACCESS_APPROVALS.collection(NAMESPACE)) == []
+    refused = at_terminal(bob, "no\n", "grant", "approve", "repair")
+    assert "Approve this? [y/N]" in refused
+    assert "nothing was done" in refused
+    assert controller.client.items(ACCESS_APPROVALS.collection(NAMESPACE)) == []
+    approved = at_terminal(bob, "yes\n", "grant", "approve", "repair")
+    assert "approved: repair of alice" in approved
+    digest = parse_access_grant(the_grant(controller)).digest
+    for shown in ("worker-1", "root", ALICE, "system:authenticated", "Port forwarding:", "Digest (SHA-256):"):
+        assert shown in approved
+    assert digest in approved.replace("\r\n", "").replace(" ", "")
     (made,) = controller.client.items(ACCESS_APPROVALS.collection(NAMESPACE))
     approval = parse_access_approval(made)
     grant = the_grant(controller)
@@ -416,13 +552,13 @@ def test_a_missing_approval_is_waited_for_and_a_denial_is_not(alice: Person, con
     controller.behaviour.holds = {"Approved": ("ApprovalsMissing", "0 of 1\x1b[2J")}
     late = alice.run("ssh", WHERE, *DIRECT, "--no-keepalive", "--timeout", "2", "--", "true")
     assert late.returncode == 255
-    assert "waiting for Approved: 0 of 1\\x1b[2J" in late.stderr
-    assert "is not ready after 2 s" in late.stderr
+    assert "waiting for approval (0 of 1\\x1b[2J); another person runs: node-access grant approve" in late.stderr
+    assert "is not ready after 2 s: it waits for approval (Approved, ApprovalsMissing: 0 of 1" in late.stderr
     assert controller.grants() == []
     controller.behaviour.holds = {"Approved": ("DeniedByApprover", "bob")}
     denied = alice.run("ssh", WHERE, *DIRECT, "--no-keepalive", "--", "true")
     assert denied.returncode == 255
-    assert "an approver denied it: bob" in denied.stderr
+    assert "an approver denied it (bob)" in denied.stderr
 
 
 def test_the_address_is_changed_by_its_creator(alice: Person, controller: GrantController) -> None:

@@ -17,9 +17,9 @@ built="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation"
 cache="$built/kubernetes-debian"
 base=
 # prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark.
-# nftables: loads the firewall's rule of docs/ssh-node.md in a network namespace.
-packages=(etcd-server prometheus strace containerd systemd openssh-client nftables)
-programs=(etcd promtool strace containerd systemctl ssh-keygen)
+# nftables: loads the firewall's rule of docs/ssh-node.md in a network namespace. rsync: copies over node-access.
+packages=(etcd-server prometheus strace containerd systemd openssh-client nftables rsync)
+programs=(etcd promtool strace containerd systemctl ssh-keygen rsync)
 openssh_server="$built/openssh-server"
 files=()
 for argument in "$@"; do

@@ -118,6 +118,13 @@ class Person:
             cwd=self.home,
         )
 
+    def at_home(self, command: Sequence[str | Path], *, text: str = "") -> subprocess.CompletedProcess[str]:
+        """Run another program in this person's account, whose home OpenSSH reads instead of ``$HOME``. Needs root."""
+        accounts = self.home / "passwd"
+        accounts.write_text(f"root:x:0:0:root:{self.home}:/bin/sh\n")
+        start = 'mount --bind "$0" /etc/passwd; exec "$@"'
+        return self.other(["unshare", "--mount", "sh", "-ec", start, accounts, *command], text=text)
+
     @contextlib.contextmanager
     def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
         """It runs in the block, with pipes, in a process group of its own, as a terminal has it."""

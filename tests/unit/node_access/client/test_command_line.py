@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -13,17 +15,17 @@ import pytest
 
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
-from node_access.client import access, touching
+from node_access.client import access, archive, programs, touching
 from node_access.client.cli import command_words, main, parser
 from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.grants import AllNodesTarget
 from node_access.client.heartbeat import touched
-from node_access.client.keys import existing_key, fresh_key, needs_touch, read_fresh_key
+from node_access.client.keys import existing_key, fresh_key, read_fresh_key
 from node_access.client.manifests import GrantRequest
 from node_access.client.programs import ProgramFailed, run_bounded
 from node_access.client.sessions import forward_words, run_program, scp_words, ssh_words
-from node_access.client.ssh_files import access_of
-from node_access.client.terminal import ask, confirm
+from node_access.client.ssh_files import access_of, needs_touch
+from node_access.client.terminal import ask, confirm, say, wrapped
 from tests.support.openssh import public_keys
 from tests.unit.node_access.client.made import KEY, grant
 
@@ -67,6 +69,11 @@ def test_forwards_and_copies() -> None:
         ["scp", "a", "b"],
         ["scp", "a.b:x", "c.d:y"],
         ["forward", "a.b", "-R1:a:2"],
+        ["ssh"],
+        ["ssh", "a.b", "--no-such-option"],
+        ["ssh", "a.b", "--timeout", "soon"],
+        ["scp"],
+        ["forward", "a.b"],
     ],
 )
 def test_wrong_use_has_the_exit_code_of_ssh(
@@ -75,10 +82,7 @@ def test_wrong_use_has_the_exit_code_of_ssh(
     program = tmp_path / "kubectl"
     program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(0o755)
-    try:
-        code = main([*words, "--bastion", "None", "--kubectl", str(program), "--folder", str(tmp_path / "f")])
-    except SystemExit as error:
-        code = 255 if error.code == 2 else 0
+    code = main([*words, "--bastion", "None", "--kubectl", str(program), "--folder", str(tmp_path / "f")])
     assert code == 255
     assert not (tmp_path / "f").exists()
     capsys.readouterr()
@@ -86,8 +90,47 @@ def test_wrong_use_has_the_exit_code_of_ssh(
 
 def test_wrong_use_of_other_commands_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agent", "x", "--folder", str(tmp_path)]) == 2
+    assert main(["grant", "create", "--no-such-option"]) == 2
+    assert main(["ssh-to"]) == 2
+    assert main(["ssh", "--help"]) == 0
     assert main(["grant", "list", "--kubectl", "no-such-kubectl", "--context", "x"]) == 1
-    assert "no live grant of this machine" in capsys.readouterr().err
+    assert "node-access: error: 'x' is no live grant of this machine" in capsys.readouterr().err
+
+
+def test_a_fault_of_this_program_does_not_look_like_the_remote_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python's own exit code for an exception is 1."""
+    monkeypatch.setattr("node_access.client.sessions.client_of", lambda options: 1 / 0)
+    assert main(["ssh", "a.b"]) == 255
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_by_the_signal_that_ended_it_or_its_program(number: int, tmp_path: Path) -> None:
+    """Exit codes 129 to 143 may be the remote command's."""
+    body = (
+        "import os, sys\nfrom node_access.client import cli, sessions\n"
+        "def ended(options):\n    try:\n        return sessions.run_program([sys.executable, '-c', {program!r}])\n"
+        "    finally:\n        print('cleaned up', flush=True)\n"
+        "sessions.ssh = ended\nsys.exit(cli.main(['ssh', 'a.b']))"
+    )
+    program = f"import os, signal; signal.signal({number:d}, signal.SIG_DFL); os.kill(os.getpid(), {number:d})"
+    ran = subprocess.run(
+        [sys.executable, "-c", body.format(program=program)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (-number, "cleaned up\n"), ran.stderr
+
+
+def test_messages_are_wrapped_for_a_person_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "waiting for " + "a word and " * 20 + "y" * 90
+    lines = wrapped(text, 80)
+    assert all(len(line) <= 80 for line in lines[:-1])
+    assert lines[-1] == f"  {'y' * 90}"
+    assert " ".join(line.strip() for line in lines) == text
+    assert wrapped("", 80) == [""]
+    say(text)
+    assert capsys.readouterr().err == f"{text}\n"
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,7 +170,9 @@ def test_a_connection_for_a_moment_needs_no_person() -> None:
 
 def test_exit_codes_are_the_programs() -> None:
     assert run_program([sys.executable, "-c", "raise SystemExit(7)"]) == 7
-    assert run_program([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
+    assert run_program([sys.executable, "-c", "raise SystemExit(255)"]) == 255
+    with pytest.raises(ClientFailed, match="ended by signal 9"):
+        run_program([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     with pytest.raises(ClientFailed):
         run_program(["/nowhere/ssh"])
     with pytest.raises(ClientFailed):
@@ -158,5 +203,22 @@ def test_names_of_grants_are_names_of_objects() -> None:
     assert all(name.startswith("worker-1-") and len(name) <= 63 for name in names)
 
 
+def test_it_needs_cryptography_and_nothing_else() -> None:
+    """So one file is enough on a machine that has it (``archive``)."""
+    body = "import sys; before = set(sys.modules); import node_access.client.cli; print(*set(sys.modules) - before)"
+    found = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, check=True).stdout.split()
+    others = {name.partition(".")[0] for name in found} - sys.stdlib_module_names
+    assert others <= {"attestors", "node_access", "cryptography", "_cffi_backend", "_openssl"}
+
+
+def test_without_cryptography_it_says_so(tmp_path: Path) -> None:
+    assert archive.main([str(tmp_path / "node-access")]) == 0
+    words = [sys.executable, "-I", "-S", str(tmp_path / "node-access"), "ssh", "a.b"]  # -S: without site-packages
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ran.returncode == 255
+    assert "error: No module named 'cryptography': install it with pip" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_it_starts_itself_without_the_current_folder() -> None:
-    assert access.own_command()[1:3] == ["-P", "-m"]
+    assert programs.own_command()[1:3] == ["-P", "-m"]

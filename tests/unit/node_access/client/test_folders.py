@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,19 @@ def test_a_folder_in_which_others_may_write_is_refused(folders: GrantFolders) ->
         folders.of(GRANT_UID)
 
 
+def test_a_folder_that_others_may_replace_is_refused(tmp_path: Path) -> None:
+    """They cannot write into it, but rename it, and put their own in its place."""
+    made = GrantFolders(tmp_path / "ssh" / "n")
+    made.create(RECORD)
+    made.path.parent.chmod(0o777)
+    with pytest.raises(BadFolder, match="another user may rename"):
+        list(made.all())
+    with pytest.raises(BadFolder, match="another user may rename"):
+        made.create(replace(RECORD, key=replace(RECORD.key, uid=f"{GRANT_UID[:-1]}0")))
+    made.path.parent.chmod(0o1777)  # as /tmp
+    assert len(list(made.all())) == 1
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_a_folder_of_another_user_is_not_read(folders: GrantFolders) -> None:
     """With --folder in /tmp: its config would have a ProxyCommand, and its record another kubectl."""
@@ -171,3 +185,10 @@ def test_a_long_file_is_refused(folders: GrantFolders) -> None:
     (folder.path / "key").write_text("x" * 5_000_000)
     with pytest.raises(BadFolder):
         folder.private_key()
+
+
+def test_why_a_grant_ended_is_written_without_what_a_terminal_obeys(folders: GrantFolders) -> None:
+    """The controller's message may be in it, with half of a surrogate pair, which no file takes."""
+    made = folders.create(RECORD)
+    made.end("denied by bob\x1b[2J\nOver: no\ud800")
+    assert made.why_ended == "denied by bob\\x1b[2J\\nOver: no\\ud800"

@@ -42,10 +42,10 @@ def test_all_nodes_and_containers() -> None:
     assert every.opens("production", every.status.targets[0].node)
     pod = {"namespace": "web", "pod": "web-1", "container": "c"}
     of_workload = {"namespace": "web", "workload": {"kind": "Deployment", "name": "shop"}, "container": "c"}
-    for target, name in ((pod, "web-1"), (of_workload, "shop")):
+    for target, kind, name in ((pod, "Pod", "web-1"), (of_workload, "Deployment", "shop")):
         made = document()
         made["spec"]["target"] = {"container": target}
-        assert parse_grant(made).target == ContainerTarget("web", name)
+        assert parse_grant(made).target == ContainerTarget("web", kind, name, "c")
 
 
 def changed(path: str, value: object) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
     *where, last = path.split(".")
     part: Any = made
     for name in where:
-        part = part[int(name)] if name.isdigit() else part[name]
+        part = part[int(name)] if name.isdigit() else part.setdefault(name, {})
     part[int(last) if last.isdigit() else last] = value
     return made
 
@@ -67,6 +67,9 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("metadata.namespace", "a b"),
         ("metadata.creationTimestamp", "now"),
         ("spec.clusterRef.name", "prod\n    ProxyCommand x"),
+        ("spec.permissions.pty", "false"),
+        ("spec.permissions.portForwarding", 1),
+        ("spec.suspend", "true"),
         ("spec.target.nodes", ["-oProxyCommand=touch"]),
         ("spec.target", {}),
         ("spec.sshPublicKey", 'command="x" ssh-ed25519 AAAA'),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from attestors.wire.ssh.signatures import public_key_of
 from node_access.client import heartbeat
 from node_access.client.folders import FolderRecord, GrantFolder, GrantFolders
 from node_access.client.grants import GrantKey
@@ -23,12 +25,15 @@ from node_access.client.kubectl import Kubectl, KubectlSettings
 from node_access.client.words import time_text
 from tests.support.access_objects import GRANT_UID
 from tests.support.grant_controller import Behaviour
+from tests.support.openssh import private_key
 from tests.support.processes import wait_until
-from tests.unit.node_access.client.made import document
+from tests.unit.node_access.client.made import KEY, document
 
 KUBECTL = """#!{python}
 import json, pathlib, sys
 folder = pathlib.Path({folder!r})
+with (folder / "looks").open("a") as file:
+    file.write(".")
 fault = (folder / "fault").read_text()
 if fault and ("patch" in sys.argv or not fault.startswith("patch ")):
     sys.exit(fault.removeprefix("patch "))
@@ -36,6 +41,7 @@ if "patch" in sys.argv:
     with (folder / "patches").open("a") as file:
         file.write(next(one for one in sys.argv if one.startswith("--patch=")).removeprefix("--patch=") + "\\n")
 if "delete" in sys.argv:
+    assert json.load(sys.stdin)["preconditions"] == {{"uid": {uid!r}}}
     (folder / "deleted").touch()
 print((folder / "grant").read_text())
 """
@@ -51,7 +57,7 @@ class Running:
         self.stop = threading.Event()
         self.ended: list[Over | Stopped] = []
         program = folder / "kubectl"
-        program.write_text(KUBECTL.format(python=sys.executable, folder=str(folder)))
+        program.write_text(KUBECTL.format(python=sys.executable, folder=str(folder), uid=GRANT_UID))
         program.chmod(0o755)
         self.fault("")
         (folder / "patches").touch()
@@ -59,6 +65,7 @@ class Running:
         settings = KubectlSettings(str(program))
         record = FolderRecord(key, "production", "root", keep, "", settings)
         self.folder: GrantFolder = GrantFolders(folder / "n").create(record)
+        self.folder.write_public_key(public_key_of(KEY))
         run = Heartbeat(Kubectl(settings), self.folder, record, WithoutAgent(), say=self.said.append, stop=self.stop)
         self.thread = threading.Thread(target=lambda: self.ended.append(run.run()), daemon=True)
 
@@ -67,6 +74,17 @@ class Running:
         partial = self.place / "partial"
         partial.write_text(json.dumps(made))
         partial.replace(self.place / "grant")
+
+    def hold(self, name: str, reason: str, message: str, seconds: float = 3600.0) -> None:
+        """That condition is False now."""
+        made = document(Behaviour(time_to_live=seconds, holds={name: (reason, message)}))
+        partial = self.place / "partial"
+        partial.write_text(json.dumps(made))
+        partial.replace(self.place / "grant")
+
+    def looks(self) -> int:
+        """How often kubectl was run."""
+        return len((self.place / "looks").read_text())
 
     def fault(self, text: str) -> None:
         (self.place / "fault").write_text(text)
@@ -88,7 +106,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     monkeypatch.setattr(heartbeat, "touch", lambda config, alias, login: True)
-    monkeypatch.setattr(heartbeat, "_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "_FIRST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "_LONGEST_RETRY_SECONDS", 0.2)
     soon(monkeypatch)
     made = Running(tmp_path)
     made.grant()
@@ -128,9 +147,6 @@ def expired(running: Running) -> None:
         (lambda running: running.fault(GONE), "it is gone"),
         (another_uid, "it is gone"),
         (expired, "its time is over"),
-        (lambda running: running.fault("Error from server (Forbidden): no\x1b[2J"), "was refused"),
-        (lambda running: running.fault("patch Error from server (Forbidden): not yours"), "was refused"),
-        (lambda running: running.fault("patch Error from server (Conflict): uid"), "was refused"),
     ],
 )
 def test_it_ends_by_itself_and_says_why(running: Running, change: Callable[[Running], None], why: str) -> None:
@@ -146,6 +162,93 @@ def test_it_ends_by_itself_and_says_why(running: Running, change: Callable[[Runn
     assert not running.folder.config.exists()
 
 
+FAULTS = [
+    "Error from server (Forbidden): the authorizer is away\x1b[2J",
+    "patch Error from server (Forbidden): not yours",
+    "patch Error from server (Conflict): the object has been modified",
+    "Error from server (Conflict): etcd",
+    "patch Error from server (Invalid): webhook",
+    "Error from server (InternalError): failed calling webhook",
+    "Unable to connect to the server: dial tcp",
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_refusal_ends_nothing(running: Running, fault: str) -> None:
+    """An authorizer, a webhook or a role that is away for a moment."""
+    running.thread.start()
+    wait_until(lambda: bool(running.beats()), "a heartbeat")
+    running.fault(fault)
+    wait_until(lambda: any("no heartbeat, trying again until" in line for line in running.said), "a message")
+    before = len(running.beats())
+    running.fault("")
+    wait_until(lambda: len(running.beats()) > before, "another heartbeat")
+    assert running.folder.why_ended == ""
+    assert running.folder.config.exists()
+
+
+@pytest.mark.parametrize("fault", FAULTS[:2])
+def test_a_lasting_refusal_ends_it_at_its_time_and_is_named(running: Running, fault: str) -> None:
+    running.grant(2.0)
+    running.thread.start()
+    wait_until(running.folder.config.exists, "the files")
+    running.fault(fault)
+    ended = running.end()
+    assert isinstance(ended, Over)
+    assert ended.why.startswith("its time is over")
+    if not fault.startswith("patch "):  # otherwise, the last look at the grant may have said so
+        assert "no heartbeat prolonged it; the last fault: kubectl: " in ended.why
+        assert fault.split("): ")[-1].split("\x1b")[0] in ended.why
+    assert ended.why.isprintable()
+    assert not running.folder.config.exists()
+
+
+def test_a_right_that_comes_back_goes_on(running: Running) -> None:
+    """Somebody makes the RoleBinding anew. Heartbeats do not count meanwhile, so none is sent."""
+    running.thread.start()
+    wait_until(lambda: bool(running.beats()), "a heartbeat")
+    running.hold("Authorized", "RightLost", "alice may not use root")
+    wait_until(lambda: any("alice may not use root" in line for line in running.said), "a message")
+    before = len(running.beats())
+    looks = running.looks()
+    wait_until(lambda: running.looks() > looks + 1, "another look")
+    assert len(running.beats()) == before
+    assert running.folder.config.exists()
+    running.grant()
+    wait_until(lambda: len(running.beats()) > before, "another heartbeat")
+
+
+def test_a_right_that_is_lost_for_good_ends_it(running: Running) -> None:
+    running.thread.start()
+    wait_until(running.folder.config.exists, "the files")
+    running.hold("Authorized", "RightLost", "alice may not use root", seconds=2.0)
+    ended = running.end()
+    assert isinstance(ended, Over)
+    assert ended.why.startswith("its time is over, and its creator has no right to the login (alice may not use root)")
+
+
+def test_pauses_between_attempts_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "random", lambda: 1.0)
+    assert [heartbeat._retry_seconds(number) for number in (0, 1, 2, 3, 9, 10**6)] == [1, 2, 4, 8, 60, 60]
+
+
+def test_a_grant_whose_folder_was_removed_is_revoked(running: Running) -> None:
+    running.thread.start()
+    wait_until(lambda: bool(running.beats()), "a heartbeat")
+    running.folder.path.rename(running.place / "elsewhere")
+    assert running.end() == Over("its folder was removed from this machine")
+    assert (running.place / "deleted").exists()
+    assert not running.folder.path.exists()
+
+
+def test_the_key_of_the_folder_counts(running: Running) -> None:
+    """The API server shows another key than this machine made."""
+    running.folder.write_public_key(public_key_of(private_key("ed25519", 332)))
+    running.thread.start()
+    wait_until(lambda: any("for another key" in line for line in running.said), "a message")
+    assert not running.folder.config.exists()
+
+
 def test_an_unreachable_management_cluster_ends_nothing_before_the_time(running: Running) -> None:
     running.grant(3.0)
     running.fault("Unable to connect to the server: dial tcp")
@@ -157,7 +260,7 @@ def test_an_unreachable_management_cluster_ends_nothing_before_the_time(running:
     begun = time.monotonic()
     ended = running.end()
     assert isinstance(ended, Over)
-    assert "did not prolong it" in ended.why
+    assert "no heartbeat prolonged it" in ended.why
     assert time.monotonic() - begun < 20
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from node_access.client.creating import create_as_self
 from node_access.client.errors import ClientFailed, Conflict, Forbidden, Invalid, ManagementFailed, NotFound
+from node_access.client.grants import GrantKey
 from node_access.client.kubectl import MAXIMUM_OBJECT_BYTES, Kubectl, KubectlSettings
 from node_access.client.manifests import NotAsSent
-from tests.unit.node_access.client.made import document
+from tests.unit.node_access.client.made import GRANT_UID, document
 
 Make = Callable[[str], Kubectl]
 ANSWER = 'print(json.dumps({"kind": "x"}))'
@@ -138,12 +139,14 @@ if "whoami" in sys.argv:
     print(json.dumps({{"status": {{"userInfo": {{"username": me}}}}}}))
 elif "create" in sys.argv:
     sent = json.loads(given)
-    sent["metadata"]["uid"] = "7b1a2f9e-58a4-4ad1-9a55-0d6fdf9a3c11"
+    sent["metadata"].update(uid="7b1a2f9e-58a4-4ad1-9a55-0d6fdf9a3c11", namespace="team-a")
     {server}
     print(json.dumps(sent))
 """
 FILLS = 'sent["spec"]["createdBy"] = {"username": "alice", "uid": "1"}'
 REQUIRES = 'sent["spec"].get("createdBy") or sys.exit("Error from server (Forbidden): createdBy is missing")'
+ELSEWHERE = f'{FILLS}; sent["metadata"]["namespace"] = "com"'
+"""The host worker-1.github.com of ~/.ssh/config would be a node of this Cluster then."""
 LIES = 'sent["spec"]["createdBy"] = {"username": "bob"}'
 CHANGES = 'sent["spec"]["logins"] = ["admin"]'
 
@@ -164,8 +167,23 @@ def test_the_creator_is_filled_in_where_the_server_does_not(make: Make, tmp_path
     assert made["spec"]["createdBy"]["username"] == "alice"
 
 
-@pytest.mark.parametrize("server", [LIES, f"{FILLS}; {CHANGES}"])
+@pytest.mark.parametrize("server", [LIES, f"{FILLS}; {CHANGES}", ELSEWHERE])
 def test_another_object_than_was_sent_is_deleted(make: Make, tmp_path: Path, server: str) -> None:
     with pytest.raises(NotAsSent):
         create_as_self(make(SERVER.format(me="alice", server=server)), manifest(), "")
-    assert calls(tmp_path)[-1][4:] == ["delete", f"accessgrants.{GROUP}", "--wait=false", "--", "repair"]
+    namespace = "com" if server == ELSEWHERE else "team-a"
+    assert calls(tmp_path)[-1][4:] == [word.replace("team-a", namespace) for word in DELETE]
+
+
+DELETE = ["delete", f"--raw=/apis/{GROUP}/v1alpha1/namespaces/team-a/accessgrants/repair", "-f", "-"]
+
+
+def test_a_grant_is_deleted_by_its_uid(make: Make, tmp_path: Path) -> None:
+    given = tmp_path / "options"
+    kubectl = make(f"open({str(given)!r}, 'w').write(sys.stdin.read())")
+    kubectl.delete_grant(GrantKey("team-a", "repair", GRANT_UID))
+    assert calls(tmp_path)[-1][4:] == DELETE
+    assert json.loads(given.read_text())["preconditions"] == {"uid": GRANT_UID}
+    conflict = "Error from server (Conflict): Precondition failed: UID in precondition"
+    with pytest.raises(NotFound, match="another grant has its name"):
+        make(f"sys.exit({conflict!r})").delete_grant(GrantKey("team-a", "repair", GRANT_UID))

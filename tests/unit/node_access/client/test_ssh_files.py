@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,13 +17,15 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.options import Extension
 from attestors.wire.ssh.principals import HostName, LoginOnNode
 from attestors.wire.ssh.signatures import public_key_of
-from node_access.client.grants import parse_grant
+from node_access.client.folders import FolderRecord, GrantFolders
+from node_access.client.grants import GrantKey, InvalidGrant, parse_grant
 from node_access.client.ssh_files import Access, NotUsable, access_of, checked_path, known_hosts, ssh_config
 from tests.support.binaries import MissingPart, skip_or_fail
-from tests.support.grant_controller import HOST_AUTHORITY, issue
-from tests.support.openssh import find_openssh, private_key
-from tests.unit.node_access.client.made import BASTION, BASTION_KEY, GRANT_UID, KEY, document, grant
+from tests.support.grant_controller import HOST_AUTHORITY, Behaviour, issue
+from tests.support.openssh import find_openssh, private_key, public_keys
+from tests.unit.node_access.client.made import BASTION, BASTION_KEY, DIRECT, GRANT_UID, KEY, document, grant
 
+RECORD = FolderRecord(GrantKey("team-a", "repair", GRANT_UID), "production", "root", False, "")
 ALIAS = f"node-access-bastion-{GRANT_UID}"
 
 
@@ -83,10 +86,94 @@ def test_windows_paths_are_written_with_slashes_and_quotes() -> None:
     assert "IdentityAgent" not in text
 
 
-@pytest.mark.parametrize("path", ["/home/%u", '/a"b', "/a$HOME", "/a\nb", "", "/a'b", "/a*", " /a"])
-def test_a_path_that_ssh_would_expand_is_refused(path: str) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/home/%u", '/a"b', "/a$HOME", "/a\nb", "", "/a'b", "/a*", " /a", "/a`b`", "/a;b", "/a?", "/a[b]", "/a "),
+        *("~/x", "~alice/x", "x/y", "-x", "/a\\b", "a\\b", "\\a", "/a\u00a0b", "/a\u202eb", "/a\tb", "C:x"),
+    ],
+)
+def test_a_path_that_ssh_would_read_as_another_is_refused(path: str) -> None:
     with pytest.raises(NotUsable):
         checked_path(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "written"),
+    [
+        ("/Users/Ada Lovelace/.ssh/node-access", "/Users/Ada Lovelace/.ssh/node-access"),  # macOS
+        ("/Volumes/a~b/x", "/Volumes/a~b/x"),
+        ("/home/ada/~/x", "/home/ada/~/x"),
+        ("C:\\Users\\ADALOV~1\\.ssh", "C:/Users/ADALOV~1/.ssh"),  # the short form of a long name
+        ("c:/Users/Ada Lovelace/.ssh", "c:/Users/Ada Lovelace/.ssh"),
+        ("\\\\server\\home\\ada", "//server/home/ada"),
+    ],
+)
+def test_paths_of_each_system(path: str, written: str) -> None:
+    assert checked_path(path) == written
+    text = ssh_config(access(), path, "root", connector=["/usr/bin/python 3"])
+    assert f'IdentityFile "{written}/key"' in text
+    assert f'CertificateFile "{written}/node-cert.pub"' in text
+
+
+@pytest.mark.parametrize("name", ["Ada Lovelace", "a~b", "~", "ädä", "a,b=c+d@e", "-a", "a: b"])
+def test_the_real_ssh_includes_a_folder_of_any_name(tmp_path: Path, name: str) -> None:
+    """As ``~/.ssh/config`` does, and it finds the key there."""
+    folders = GrantFolders(tmp_path / name)
+    folder = folders.path / "grants" / GRANT_UID
+    folder.mkdir(parents=True)
+    (folder / "config").write_text(ssh_config(access(), str(folder), "root"))
+    (tmp_path / "config").write_text(f'Include "{folders.pattern}"\n')
+    found = effective(tmp_path / "config", "worker-1.production")
+    assert found["hostname"] == "10.0.0.7"
+    assert found["identityfile"] == f"{folder}/key"
+    assert found["certificatefile"] == f"{folder}/node-cert.pub"
+    assert found["userknownhostsfile"] == f"{folder}/known_hosts"
+
+
+CONNECTOR = ["/opt/Python 3/bin/python", "-P", "-m", "node_access.client"]
+
+
+def several(behaviour: Behaviour, *addresses: str) -> Access:
+    made = document(behaviour)
+    made["status"]["targets"][0]["addresses"] = list(addresses)
+    return access_of(parse_grant(made), public_key_of(KEY), int(time.time()))
+
+
+def test_a_node_with_several_addresses_is_reached_by_the_one_that_answers(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(ssh_config(several(BASTION, "10.0.0.7", "fd00::7", "node.example"), "/x y", "root", "", CONNECTOR))
+    found = effective(file, "worker-1.production")
+    program = '"/opt/Python 3/bin/python" -P -m node_access.client connect'
+    assert found["proxycommand"] == f'{program} --through {ALIAS} --config "/x y/config" 22 10.0.0.7 fd00::7'
+    assert found["proxyusefdpass"] == "yes"
+    assert found["hostkeyalias"] == "worker-1.production.team-a"
+    assert "proxyjump" not in found
+    file.write_text(ssh_config(several(DIRECT, "10.0.0.7", "node.example"), "/x", "root", "", CONNECTOR))
+    assert effective(file, "worker-1.production")["proxycommand"] == f"{program} 2222 10.0.0.7 node.example"
+
+
+def test_a_node_with_one_address_needs_ssh_alone(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    for made, jump in ((several(BASTION, "10.0.0.7", "node.example"), ALIAS), (several(DIRECT, "10.0.0.7"), "none")):
+        file.write_text(ssh_config(made, "/x", "root", "", CONNECTOR))
+        found = effective(file, "worker-1.production")
+        assert found.get("proxyjump", "none") == jump
+        assert found.get("proxycommand", "none") == "none"
+    file.write_text(ssh_config(several(DIRECT, "10.0.0.7", "10.0.0.8"), "/x", "root"))  # as on Windows
+    assert effective(file, "worker-1.production")["hostname"] == "10.0.0.7"
+
+
+def test_a_touch_is_waited_for_before_the_next_address_is_tried() -> None:
+    made = several(BASTION, "10.0.0.7", "fd00::7")
+    touched = replace(made, grant=replace(made.grant, public_key=public_keys()["sk-ed25519"]))
+    assert " --pause 20 22 10.0.0.7 " in ssh_config(touched, "/x", "root", "", CONNECTOR)
+    assert "--pause" not in ssh_config(made, "/x", "root", "", CONNECTOR)
+
+
+def test_a_program_whose_path_a_shell_would_read_as_more_is_refused() -> None:
+    with pytest.raises(NotUsable):
+        ssh_config(several(DIRECT, "10.0.0.7", "10.0.0.8"), "/x", "root", "", ["/opt/$(id)/python"])
 
 
 def test_a_path_in_any_script_is_accepted() -> None:
@@ -102,6 +189,43 @@ def test_known_hosts_has_patterns_of_ours() -> None:
     ]
     text = known_hosts(access_of(parse_grant(made), public_key_of(KEY), int(time.time())))
     assert text == f"@cert-authority *.production.team-a {authority}\n{ALIAS} {key_line(public_key_of(BASTION_KEY))}\n"
+
+
+APPENDED = [
+    "\n    ProxyCommand touch /owned",
+    "\r\nHost *",
+    "\x00owned",
+    "\u2028Host owned",
+    " owned",
+    "\n@cert-authority * x",
+]
+
+
+def append(status: dict[str, Any], where: str, text: str) -> None:
+    match where:
+        case "certificate":
+            status["certificates"][0]["certificate"] += text
+        case "authority" | "bastion's key":
+            status["knownHosts"][where == "bastion's key"] += text
+        case "pattern":
+            kind, _, rest = status["knownHosts"][0].partition(" ")
+            status["knownHosts"][0] = f"{kind} *{text},{rest}"
+
+
+@pytest.mark.parametrize("where", ["certificate", "authority", "bastion's key", "pattern"])
+@pytest.mark.parametrize("text", APPENDED)
+def test_what_is_appended_to_a_valid_line_reaches_no_file(where: str, text: str, tmp_path: Path) -> None:
+    made = document(BASTION)
+    append(made["status"], where, text)
+    folder = GrantFolders(tmp_path / "n").create(RECORD)
+    with contextlib.suppress(InvalidGrant):
+        folder.write_access(access_of(parse_grant(made), public_key_of(KEY), int(time.time())), RECORD)
+        assert len((folder.path / "known_hosts").read_text().splitlines()) == 2
+        assert len((folder.path / "node-cert.pub").read_text().splitlines()) == 1
+    written = "".join(file.read_text() for file in folder.path.iterdir() if file.is_file())
+    assert "owned" not in written
+    assert "Host *" not in written
+    assert "authority * " not in written
 
 
 def certificate(**changes: Any) -> Callable[[dict[str, Any]], None]:
