@@ -1,4 +1,4 @@
-"""The gateway's credential at a real kube-apiserver: what it may do in a person's name, and that it may do nothing else."""
+"""The gateway's credential at a real kube-apiserver: what it may do in a person's name, and nothing else."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from signer.configuration import (
     SSHPermission,
 )
 from signer.controller.cluster import workload_cluster
+from signer.controller.run import ControllerOptions
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.gateway_connection import GatewayConnection, connection_name, parse_gateway_connection
@@ -23,8 +24,11 @@ from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
+from tests.documents.grants import granted, requests_of, used
+from tests.documents.markdown import ROOT
+from tests.documents.test_grants import SERVICE_ACCOUNT, as_the_service_account
 from tests.integration.access.test_wing import install
-from tests.integration.fixtures import CONTROLLER_USER, Harness
+from tests.integration.fixtures import CONTROLLER_USER, Harness, keyed_mac
 from tests.integration.host_certificates import look_often
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
@@ -34,6 +38,7 @@ SSH: Final = SSHPermission(frozenset({"default"}))
 GATEWAYS: Final = "node-access-gateway"
 GATEWAY: Final = "node-access-gateway"
 POLICY: Final = {"ssh": {"access": {}}}
+RBAC: Final = ROOT / "deploy/rbac"
 PODS: Final = "/api/v1/namespaces/default/pods"
 
 
@@ -134,9 +139,7 @@ def test_access_that_ends_takes_everything_away(harness: Harness, cluster: World
     kubeconfig, api = connection_of(harness, cluster).kubeconfig, embedded_api(cluster)
     assert names(api)
     if leftover == "policy":
-        harness.api.patch(
-            "nodeattestationpolicies", cluster.name, {"spec": {"ssh": {"access": None}}}, cluster.key.namespace
-        )
+        _without_access(harness, cluster)
         wait_until(lambda: not names(api), "nothing of the gateway is in the workload cluster", 30)
         assert as_alice(api, kubeconfig) == 401, "the token went with its ServiceAccount"
         wait_until(lambda: condition(harness, cluster) == ("", ""), "the condition is gone", 30)
@@ -150,9 +153,7 @@ def test_a_cluster_out_of_reach_loses_its_secret_all_the_same(harness: Harness, 
     connection_of(harness, cluster)
     cluster.put_secret("kubeconfig", {"value": b"{}"})
     cluster.close()
-    harness.api.patch(
-        "nodeattestationpolicies", cluster.name, {"spec": {"ssh": {"access": None}}}, cluster.key.namespace
-    )
+    _without_access(harness, cluster)
     wait_until(lambda: not secrets(harness), "the Secret is gone", 30)
 
 
@@ -181,6 +182,47 @@ def test_a_fault_of_one_cluster_holds_no_other(harness: Harness, cluster: WorldC
     connection_of(harness, cluster)
     wait_until(lambda: condition(harness, other) == ("False", "ForeignObject"), "the condition names it", 30)
     assert embedded_api(other).get("clusterroles", GATEWAY)["rules"] == []
+
+
+@pytest.mark.parametrize("granted_there", [True, False])
+def test_with_the_grants_of_the_files_and_no_others(
+    harness: Harness, cluster: WorldCluster, granted_there: bool
+) -> None:
+    """In both clusters the controller has what the files say; each grant in the gateway's namespace is used."""
+    api, management = embedded_api(cluster), harness.api
+    for file in ("workload.yaml", "workload-ssh.yaml", *(("workload-containers.yaml",) if granted_there else ())):
+        api.apply_yaml((RBAC / file).read_text(encoding="utf-8"))
+    kubeconfig = api.kubeconfig(cluster.name, "node-attestation-controller", ())
+    cluster.put_secret("kubeconfig", {"value": kubeconfig.encode()})
+    for file in ("management.yaml", "ssh.yaml", "access.yaml", "containers.yaml"):
+        management.apply_yaml((RBAC / file).read_text(encoding="utf-8"))
+    connection = as_the_service_account(management)
+    harness.start(options=ControllerOptions(), connection=connection, attestors=keyed_mac(), ssh=SSH, access=access())
+    if not granted_there:
+        wait_until(lambda: condition(harness, cluster) == ("False", "Forbidden"), "the condition says so", 30)
+        return
+    before = connection_of(harness, cluster)
+    name = connection_name(cluster.key)
+    management.patch("secrets", name, {"data": {"kubeconfig": "YQ=="}}, GATEWAYS)
+    wait_until(lambda: _parsed_or_nothing(harness, name) == before, "the Secret is put back", 30)
+    for plural, namespace in (("clusterroles", ""), ("serviceaccounts", "node-access")):
+        api.patch(plural, GATEWAY, {"metadata": {"labels": {"more": "labels"}}}, namespace)
+        wait_until(
+            lambda plural=plural, namespace=namespace: (  # type: ignore[misc]
+                "more" not in api.get(plural, GATEWAY, namespace)["metadata"]["labels"]
+            ),
+            "the label is gone",
+            30,
+        )
+    _without_access(harness, cluster)
+    wait_until(lambda: not names(api) and not secrets(harness), "everything is taken away", 30)
+    asked = [one for one in requests_of(management, SERVICE_ACCOUNT) if f"/namespaces/{GATEWAYS}/" in one.path]
+    assert used(asked) == granted(RBAC / "containers.yaml")
+
+
+def _without_access(harness: Harness, cluster: WorldCluster) -> None:
+    patch = {"spec": {"ssh": {"access": None}}}
+    harness.api.patch("nodeattestationpolicies", cluster.name, patch, cluster.key.namespace)
 
 
 def test_without_the_switch_nothing_of_it_is_asked_for(harness: Harness, cluster: WorldCluster) -> None:
