@@ -24,6 +24,7 @@ ROTATION: Final = DEPLOY / "rbac/rotation.yaml"
 SSH: Final = DEPLOY / "rbac/ssh.yaml"
 ACCESS: Final = DEPLOY / "rbac/access.yaml"
 ACCESS_USERS: Final = DEPLOY / "rbac/access-users.yaml"
+CONTAINERS: Final = DEPLOY / "rbac/containers.yaml"
 BASE: Final = DEPLOY / "kustomize/base"
 ROTATION_COMPONENT: Final = DEPLOY / "kustomize/rotation"
 SSH_COMPONENT: Final = DEPLOY / "kustomize/ssh"
@@ -31,6 +32,8 @@ ACCESS_COMPONENT: Final = DEPLOY / "kustomize/access"
 ACCESS_POLICIES_COMPONENT: Final = DEPLOY / "kustomize/access-policies"
 ACCESS_CREATOR_COMPONENT: Final = DEPLOY / "kustomize/access-creator"
 BASTIONS_COMPONENT: Final = DEPLOY / "kustomize/bastions"
+CONTAINERS_COMPONENT: Final = DEPLOY / "kustomize/containers"
+GATEWAY_COMPONENT: Final = DEPLOY / "kustomize/gateway"
 COMPONENTS: Final = DEPLOY / "clusterctl/addon-components.yaml"
 
 CONFIG_SECRET: Final = "node-attestation-config"
@@ -61,6 +64,10 @@ _ACCESS_GRANTS: Final = """\
 _ACCESS_USERS_GRANTS: Final = """\
 # Roles for people who ask for access and who approve it. They are of use only where a controller runs with --access.
 """
+_CONTAINERS_GRANTS: Final = """\
+# The gateway's namespace, and the controller's grants in it, besides those of management.yaml, ssh.yaml and
+# access.yaml. Apply them only where the controller runs with --containers.
+"""
 _HELMS_OWN: Final = re.compile(
     r"^ *(?:helm\.sh/[a-z-]+: .*|app\.kubernetes\.io/managed-by: Helm|# Source: .*)\n", re.MULTILINE
 )
@@ -88,6 +95,8 @@ _ACCESS_USERS_TEMPLATES: Final = ("access-users.yaml",)
 _ACCESS_POLICIES_TEMPLATE: Final = "access-policies.yaml"
 _ACCESS_GROUP: Final = "access.cluster.x-k8s.io"
 _ACCESS_ON: Final = {"ssh": {"enabled": True}, "access": {"enabled": True}}
+_CONTAINERS_TEMPLATES: Final = ("rbac-containers.yaml",)
+_CONTAINERS_ON: Final = {**_ACCESS_ON, "containers": {"enabled": True, "gateway": {"enabled": True}}}
 _ACCESS_POLICIES: Final = """\
 {{- /* Generated from signer/access/admission by `make generate`. */ -}}
 {{- if and .Values.access.enabled .Values.access.admissionPolicies }}
@@ -141,11 +150,13 @@ def generated() -> dict[Path, str]:
         SSH: _ssh(),
         ACCESS: _access(),
         ACCESS_USERS: _access_users(),
+        CONTAINERS: _containers(),
         **_kustomize_base(),
         **_kustomize_rotation(),
         **_kustomize_ssh(),
         **_kustomize_access(),
         **_kustomize_bastions(),
+        **_kustomize_containers(),
         COMPONENTS: _clusterctl_components(),
     }
 
@@ -287,6 +298,27 @@ def _kustomize_bastions() -> dict[Path, str]:
     return {
         BASTIONS_COMPONENT / "bastions.yaml": _MADE + _joined(_beside_their_bindings(_documents(rendered))),
         BASTIONS_COMPONENT / "kustomization.yaml": _MADE + yaml.safe_dump(kustomization, sort_keys=False),
+    }
+
+
+def _containers() -> str:
+    rendered = render_chart(_CONTAINERS_ON, templates=_CONTAINERS_TEMPLATES)
+    return _MADE + _CONTAINERS_GRANTS + _joined(_beside_their_bindings(_documents(rendered)))
+
+
+def _kustomize_containers() -> dict[Path, str]:
+    """The component that switches containers on, and the one with the gateway. Both are in the gateway's namespace."""
+
+    def rendered(template: str) -> str:
+        made = render_chart({**_PACKAGED, **_CONTAINERS_ON}, templates=(template,))
+        return _MADE + _joined(_beside_their_bindings(_documents(made)))
+
+    resource = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources:\n- gateway.yaml\n"
+    return {
+        CONTAINERS_COMPONENT / "rbac.yaml": rendered("rbac-containers.yaml"),
+        CONTAINERS_COMPONENT / "kustomization.yaml": _MADE + _SWITCH.format(flag="--containers"),
+        GATEWAY_COMPONENT / "gateway.yaml": rendered("gateway.yaml"),
+        GATEWAY_COMPONENT / "kustomization.yaml": _MADE + resource,
     }
 
 

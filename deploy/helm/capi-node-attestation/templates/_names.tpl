@@ -61,6 +61,23 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{/* The gateway to containers and its objects. */}}
+{{- define "capi-node-attestation.gateway" -}}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride }}-access-gateway{{ else }}node-access-gateway{{ end -}}
+{{- end -}}
+
+{{- define "capi-node-attestation.gatewaySelectorLabels" -}}
+app.kubernetes.io/name: node-access-gateway
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- define "capi-node-attestation.gatewayLabels" -}}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{ include "capi-node-attestation.gatewaySelectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
 {{- define "capi-node-attestation.image" -}}
 {{- $name := .Values.image.repository -}}
 {{- with .Values.image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
@@ -116,6 +133,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- if and .Values.access.webhook.clientAuthorities (not .Values.access.webhook.enabled) -}}
 {{- fail "access.webhook.clientAuthorities: set access.webhook.enabled too" -}}
+
+{{- if and .Values.containers.enabled (not .Values.access.enabled) -}}
+{{- fail "containers.enabled: set access.enabled too" -}}
+{{- end -}}
+{{- if and .Values.containers.gateway.enabled (not .Values.containers.enabled) -}}
+{{- fail "containers.gateway: set containers.enabled too" -}}
+{{- end -}}
+{{- if .Values.containers.enabled -}}
+{{- $gateways := .Values.config.access.gatewayNamespace -}}
+{{- if or (eq $gateways .Release.Namespace) (eq $gateways .Values.watch.namespace) (has $gateways .Values.rbac.secretNamespaces) -}}
+{{- fail "config.access.gatewayNamespace: this needs a namespace of its own, because the gateway can read every Secret in it" -}}
+{{- end -}}
 {{- end -}}
 {{- $bastions := .Values.access.bastions -}}
 {{- if $bastions.enabled -}}

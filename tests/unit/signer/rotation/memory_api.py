@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -155,6 +155,13 @@ class MemoryAPI:
         wanted = merge(found, patch)
         return found if wanted == found else self.put(path, wanted)
 
+    def delete(self, path: str, preconditions: Mapping[str, str | None]) -> JsonObject:
+        """Raises Conflict or NotFound."""
+        found = self.get(path)
+        _require_same(found, {name: value for name, value in preconditions.items() if value is not None})
+        self.remove(path)
+        return found
+
     def listed(self, path: str, params: Parameters) -> list[JsonObject]:
         """The objects of a collection."""
         collection, _ = split(path, is_object=False)
@@ -176,7 +183,8 @@ def _selected(manifest: JsonObject, params: Parameters) -> bool:
     if name and (manifest["metadata"].get("labels") or {}).get(name) != value:
         return False
     field_name, _, wanted = str(params.get("fieldSelector", "")).partition("=")
-    return not field_name or (field_name == "metadata.name" and manifest["metadata"]["name"] == wanted)
+    values = {"": "", "metadata.name": manifest["metadata"]["name"], "type": manifest.get("type")}
+    return values.get(field_name) == wanted
 
 
 class MemoryClient:
@@ -207,6 +215,13 @@ class MemoryClient:
 
     def patch(self, path: str, patch: JsonObject) -> Awaitable[JsonObject]:
         return self._do("PATCH", path, lambda: self.api.patch(path, patch))
+
+    def delete(
+        self, path: str, *, uid: str | None = None, resource_version: str | None = None
+    ) -> Awaitable[JsonObject]:
+        return self._do(
+            "DELETE", path, lambda: self.api.delete(path, {"uid": uid, "resourceVersion": resource_version})
+        )
 
     async def list_pages(
         self, path: str, params: Parameters | None = None, *arguments: Any, **options: Any
