@@ -19,8 +19,8 @@ SFTP_SERVERS: Final = (
     "/usr/lib/ssh/sftp-server",
     "/usr/libexec/sftp-server",
 )
-"""Where Debian, Fedora, Alpine and others install OpenSSH's. Green End's (gesftpserver) answers out of order: scp and sftp
-of OpenSSH 9.2 then cut off what they have uploaded, without an error (``do_upload`` in ``sftp-client.c``).
+"""Where Debian, Fedora, Alpine and others install OpenSSH's. Green End's (gesftpserver) answers out of order: OpenSSH
+9.2's clients then cut off what they have uploaded, without an error (``do_upload`` in ``sftp-client.c``).
 """
 SFTP: Final = "sftp"
 SIGNALS: Final = frozenset({"ABRT", "ALRM", "HUP", "INT", "KILL", "PIPE", "QUIT", "TERM", "USR1", "USR2"})

@@ -15,7 +15,6 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
-from urllib.parse import unquote_to_bytes
 
 from attestors.wire.ssh.certificate import Certificate, CertificateKind
 from attestors.wire.ssh.container_names import Container
@@ -74,21 +73,14 @@ def parse_grant_key_id(key_id: str) -> GrantNames:
     Raises:
         SSHRefused: ``KeyIDInvalid``: it is another text.
     """
-    parts = key_id.split("/")
+    parts = KeyID.parse(key_id).parts
     if len(parts) not in (5, 6):
         raise SSHRefused(SSHReason.KEY_ID_INVALID, "the key id is not that of a grant")
-    _, namespace, name, uid, creator = (_unescaped(part) for part in parts[:5])
+    _, namespace, name, uid, creator = parts[:5]
     epoch = int(parts[5]) if len(parts) == 6 and _EPOCH.fullmatch(parts[5]) else 0
-    if str(grant_key_id(namespace, name, uid, creator, epoch)) != key_id:
+    if grant_key_id(namespace, name, uid, creator, epoch).parts != parts:
         raise SSHRefused(SSHReason.KEY_ID_INVALID, "the key id is not that of a grant")
     return GrantNames(namespace, name, uid, creator, epoch)
-
-
-def _unescaped(part: str) -> str:
-    try:
-        return unquote_to_bytes(part).decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        raise SSHRefused(SSHReason.KEY_ID_INVALID, "the key id is not that of a grant") from None
 
 
 @dataclass(frozen=True, slots=True)

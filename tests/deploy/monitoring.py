@@ -13,9 +13,9 @@ import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
 from signer.access.admission.webhook import PATHS
+from signer.bastions.metrics import BastionMetrics
 from signer.controller.access_webhook import Answer
 from signer.controller.diagnostics.connections import Closed
-from signer.bastions.metrics import BastionMetrics
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import (
     UNATTESTED,

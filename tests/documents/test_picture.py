@@ -68,8 +68,8 @@ def test_the_packages_are_those_of_the_code() -> None:
     layers = upper | {"audit", "store", "admission", "kube", "rules", "authority", "model"}
     assert layers <= shown
     packages = {path.name for path in (ROOT / "signer").iterdir() if (path / "__init__.py").is_file()}
-    # The controller is drawn, without its configuration. Its offline commands, the bastion controller and the gateway are
-    # programs of their own.
+    # The controller is drawn, without its configuration. Its offline commands, the bastion controller and the gateway
+    # are programs of their own.
     assert packages - layers == {"bastions", "configuration", "crds", "gateway", "offline", "testing"}
 
 

@@ -81,8 +81,8 @@ class Messages:
                 if self._has_ended:
                     raise StreamEnded("the stream has ended")
                 await self._websocket.send_bytes(message)
-                # While the server reads, or the connection has just broken, the call above never waits: without this, the
-                # event loop would do nothing else, and would not notice either.
+                # While the server reads, or the connection has just broken, the call above never waits: without this,
+                # the event loop would do nothing else, and would not notice either.
                 await asyncio.sleep(0)
         except (ClientError, OSError):
             raise StreamEnded("the server ended the stream") from None

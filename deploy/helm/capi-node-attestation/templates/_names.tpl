@@ -133,7 +133,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- if and .Values.access.webhook.clientAuthorities (not .Values.access.webhook.enabled) -}}
 {{- fail "access.webhook.clientAuthorities: set access.webhook.enabled too" -}}
-
+{{- end -}}
 {{- if and .Values.containers.enabled (not .Values.access.enabled) -}}
 {{- fail "containers.enabled: set access.enabled too" -}}
 {{- end -}}
