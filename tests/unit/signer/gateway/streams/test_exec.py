@@ -393,6 +393,24 @@ async def test_a_command_that_reads_no_input_stops_the_caller(
 # Ends from this side
 
 
+async def test_a_caller_that_sends_without_a_pause_sees_the_end(
+    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession
+) -> None:
+    """A connection that broke takes data at once, and drops it."""
+
+    async def script(websocket: web.WebSocketResponse) -> None:
+        assert websocket._req is not None
+        assert websocket._req.transport is not None
+        websocket._req.transport.abort()
+
+    async with api_server(authority, tls, session, script) as opened:
+        stream = await exec_stream(opened.api, POD, "app", ["true"], tty=False)
+        with pytest.raises(StreamEnded):  # noqa: PT012 - the statement is repeated
+            for _ in range(2000):
+                await stream.send(PIECE)
+        await stream.close()
+
+
 async def test_pings_keep_the_connection_open(
     authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
