@@ -47,10 +47,10 @@ def test_both_authorities_of_a_rotation_are_there_and_no_break_glass_key() -> No
         world, process = await connected()
         process.authorities.offer(KEY, authorities(1, 2, break_glass=(3,)))
         await process.connections.look(KEY)
-        assert world.connection.user_authorities == (authority(1), authority(2))
+        assert world.trusted == [authority(1), authority(2)]
         process.authorities.offer(KEY, authorities(2))
         await process.connections.look(KEY)
-        assert world.connection.user_authorities == (authority(2),)
+        assert world.trusted == [authority(2)]
 
     run(scenario())
 
@@ -61,7 +61,7 @@ def test_a_revoked_authority_leaves_at_once_without_the_workload_cluster() -> No
         running = asyncio.create_task(process.connections.run())
         await until(lambda: process.connections._is_listed)
         process.authorities.offer(KEY, authorities(7))
-        await until(lambda: world.connection.user_authorities == (authority(7),))
+        await until(lambda: world.trusted == [authority(7)])
         running.cancel()
 
     run(scenario())
@@ -73,7 +73,7 @@ def test_while_authorities_are_in_doubt_the_gateway_keeps_what_it_has(reason: Re
         world, process = await connected()
         process.authorities.withhold(KEY, NotAvailable(reason, "why"))
         await process.connections.look(KEY)
-        assert world.connection.user_authorities == (authority(1),)
+        assert world.trusted == [authority(1)]
         said = (True, "Connected") if reason is Reason.NOT_KNOWN else (False, "AuthoritiesNotAvailable")
         assert process.condition == said
         process.authorities.offer(KEY, authorities(1))
@@ -190,7 +190,7 @@ def test_a_replica_of_other_shards_touches_nothing() -> None:
         process.authorities.offer(KEY, authorities(5))
         await process.connections.look(KEY)
         await swept(process, world)
-        assert world.connection.user_authorities == (authority(1),)
+        assert world.trusted == [authority(1)]
         assert world.management.found(GONE_PATH)
 
     run(scenario())
