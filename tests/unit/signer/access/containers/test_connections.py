@@ -155,7 +155,7 @@ async def swept(process: Process, world: World) -> None:
         await running
 
 
-def test_the_secret_of_a_cluster_that_is_gone_is_swept() -> None:
+def test_the_secret_of_a_cluster_that_is_gone_is_swept(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world, process = await connected()
         put_gone(world)
@@ -170,6 +170,8 @@ def test_the_secret_of_a_cluster_that_is_gone_is_swept() -> None:
         assert world.management.found(broken), "the gateway refuses it, and the log names it"
 
     run(scenario())
+    named = [vars(one)["object"] for one in caplog.records if one.getMessage().endswith("is no connection")]
+    assert set(named) == {"broken"}, "Secrets of other types, such as the host key, are not read"
 
 
 def test_the_secret_goes_with_its_cluster() -> None:
@@ -310,6 +312,37 @@ def test_a_kubeconfig_that_is_too_large_holds_nobody_else() -> None:
         await swept(process, world)
         assert world.management.found(SECRETS.object(connection_name(other), GATEWAYS))
         assert process.condition == (False, "Failed")
+        assert "kubeconfig must have 1 to 64 KiB" in process.reconciler.conditions[0].message
+
+    run(scenario())
+
+
+def test_a_list_that_works_again_clears_what_the_failure_said() -> None:
+    async def scenario() -> None:
+        world, process = await connected()
+        world.management_faults.of["LIST"] = Forbidden("no", status=403)
+        running = asyncio.create_task(process.connections.run())
+        await until(lambda: process.condition == (False, "Forbidden"))
+        writes = world.writes
+        world.management_faults.of.clear()
+        process.connections.shards_changed()
+        await until(lambda: process.condition == (True, "Connected"))
+        assert world.writes == writes
+        running.cancel()
+
+    run(scenario())
+
+
+def test_a_credential_of_before_does_not_come_back() -> None:
+    async def scenario() -> None:
+        world, process = await connected()
+        world.choose({})
+        await process.settle()
+        world.choose({"access": {}})
+        await process.connections.look(KEY)
+        assert not world.secret, "its ServiceAccount is gone"
+        await process.settle()
+        assert world.secret
 
     run(scenario())
 
