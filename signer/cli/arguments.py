@@ -259,7 +259,15 @@ def _access(options: argparse.Namespace, permission: AccessPermission) -> Access
         return AccessSwitchedOff()
     if not options.ssh:
         raise InvalidConfiguration("--access needs --ssh: give both")
-    return replace(permission, containers=ContainersSwitchedOn()) if options.containers else permission
+    if not options.containers:
+        return permission
+    gateways = permission.gateway_namespace
+    if gateways in {options.controller_namespace, options.namespace, *permission.namespaces}:
+        raise InvalidConfiguration(
+            f"--config: access.gatewayNamespace: the gateway can read every Secret in {gateways}, so it needs a "
+            "namespace of its own"
+        )
+    return replace(permission, containers=ContainersSwitchedOn())
 
 
 def _rotation(

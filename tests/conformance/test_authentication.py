@@ -155,3 +155,21 @@ def test_self_review_is_about_the_asker(clients: Clients, token: str) -> None:
 def test_review_of_others_is_for_administrators(clients: Clients) -> None:
     review = {"spec": {"user": "a", "resourceAttributes": {"verb": "get", "resource": "pods"}}}
     refused(clients.user("somebody").post(ACCESS_REVIEWS, review), 403, "Forbidden")
+
+
+def test_token_request(admin: RawClient, clients: Clients, name: str) -> None:
+    """A token is its ServiceAccount's, for as long as that one lives."""
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    admin.post(accounts, account).expect(201)
+    request: dict[str, Any] = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+    answer = admin.post(f"{accounts}/{name}/token", {**request, "spec": {"expirationSeconds": 3600}}).expect(201)
+    assert set(answer["status"]) == {"token", "expirationTimestamp"}
+    client = clients.bearer(answer["status"]["token"])
+    status = refused(client.get(_SECRETS), 403, "Forbidden")
+    assert f'User "system:serviceaccount:default:{name}" cannot list' in status["message"]
+    refused(admin.post(f"{accounts}/{name}/token", {**request, "spec": {"expirationSeconds": 599}}), 422, "Invalid")
+    refused(admin.post(f"{accounts}/nobody-{name}/token", {**request, "spec": {}}), 404, "NotFound")
+    admin.delete(f"{accounts}/{name}").expect(200)
+    admin.post(accounts, account).expect(201)
+    wait_until(lambda: client.get(_SECRETS).status == 401, "the token is refused, although the name is there again")

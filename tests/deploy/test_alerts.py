@@ -254,6 +254,8 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.serve(metrics_collector.ROTATION_LINK, 20 * DAY), set()),
     (lambda scrape: scrape.serve(metrics_collector.SSH_TRUST, 0), {"SSHTrustNotPublished"}),
     (lambda scrape: scrape.serve(metrics_collector.SSH_TRUST, 1), set()),
+    (lambda scrape: scrape.serve(metrics_collector.CONTAINER_ACCESS, 0), {"ContainerAccessNotReady"}),
+    (lambda scrape: scrape.serve(metrics_collector.CONTAINER_ACCESS, 1), set()),
     (lambda scrape: scrape.metrics.access_refused(CLUSTER, "CreatorNotProtected"), {"AccessCreatorsNotProtected"}),
     (lambda scrape: scrape.metrics.access_refused(CLUSTER, "ApprovalsMissing"), set()),
     (lambda scrape: scrape.metrics.access_ended(CLUSTER, "RecordNotAuthentic"), {"AccessRecordChanged"}),

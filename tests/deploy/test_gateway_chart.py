@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.deploy.test_chart import CONTROLLER_NAMESPACE, objects, of_kind
+from signer.testing.world import CONTROLLER_NAMESPACE
+from tests.deploy.test_chart import objects, of_kind
 from tests.support.helm import HelmFailed, render_chart
 
 NAMESPACE: Final = "node-access-gateway"

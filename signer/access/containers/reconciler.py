@@ -57,7 +57,7 @@ class WorkloadClient(WorkloadCalls, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoCredential:
-    """None was asked for yet, or access was withdrawn."""
+    """None was asked for yet."""
 
 
 _Shown: TypeAlias = Problem | NoProblem | Connected
@@ -170,8 +170,7 @@ class ContainerAccessReconciler:
         return made
 
     async def _remove(self, client: WorkloadClient) -> float:
-        """The credential goes with its ServiceAccount."""
-        self._credential = NoCredential()
+        """The token ends with its ServiceAccount."""
         self._connections.withdraw(self._key)
         if self._is_removed:
             self._shown = NoProblem()

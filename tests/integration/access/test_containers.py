@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
 SSH: Final = SSHPermission(frozenset({"default"}))
 GATEWAYS: Final = "node-access-gateway"
 GATEWAY: Final = "node-access-gateway"
-POLICY: Final = {"ssh": {"access": {}}}
+POLICY: Final[dict[str, Any]] = {"ssh": {"access": {}}}
 RBAC: Final = ROOT / "deploy/rbac"
 PODS: Final = "/api/v1/namespaces/default/pods"
 

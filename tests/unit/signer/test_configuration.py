@@ -16,6 +16,8 @@ from signer.configuration import (
     AccessSwitchedOff,
     AllowedAuthorities,
     Configuration,
+    ContainersSwitchedOff,
+    ContainersSwitchedOn,
     CreatorVerification,
     InvalidConfiguration,
     MasterSecrets,
@@ -510,6 +512,9 @@ def test_access(tmp_path: Path) -> None:
         ("{minimumApprovalsByNamespace: {a: -1}}", "access.minimumApprovalsByNamespace.a must be a whole number"),
         ("{maximumLifetime: 169h}", "access.maximumLifetime must be between 1m and 168h"),
         ("{maximumLifetime: 1d}", "access.maximumLifetime: a duration must be"),
+        ("{gatewayNamespace: Gateways}", "access.gatewayNamespace must be a namespace"),
+        ("{gatewayNamespace: [gateways]}", "access.gatewayNamespace must be a namespace"),
+        ("{gatewayNamespace: ''}", "access.gatewayNamespace must be a namespace"),
         ("{bastions: aws}", "access.bastions must be a list of bastion providers"),
         ("{bastions: [None]}", "access.bastions must be a list of bastion providers"),
         ("{bastionsByNamespace: {'*': [aws]}}", "'*' is no namespace"),
@@ -520,6 +525,30 @@ def test_refused_access(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(InvalidConfiguration) as refused:
         access(tmp_path, text)
     assert expected in str(refused.value)
+
+
+def test_containers_need_access_and_a_namespace_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("access: {namespaces: [team-a]}", encoding="utf-8")
+    run = parser_of("run")
+    common = ["--config", str(file), "--ssh"]
+    off = configuration_of(run.parse_args([*common, "--access"])).access
+    on = configuration_of(run.parse_args([*common, "--access", "--containers"])).access
+    assert off == AccessPermission(frozenset({"team-a"}))
+    assert isinstance(off.containers, ContainersSwitchedOff)
+    assert isinstance(on, AccessPermission)
+    assert isinstance(on.containers, ContainersSwitchedOn)
+    assert on.gateway_namespace == "node-access-gateway"
+    with pytest.raises(InvalidConfiguration, match="--containers needs --access: give both"):
+        configuration_of(run.parse_args([*common, "--containers"]))
+    for namespace, more in (
+        ("team-a", []),
+        ("own", ["--controller-namespace", "own"]),
+        ("one", ["--namespace", "one"]),
+    ):
+        file.write_text(f"access: {{namespaces: [team-a], gatewayNamespace: {namespace}}}", encoding="utf-8")
+        with pytest.raises(InvalidConfiguration, match="a namespace of its own"):
+            configuration_of(run.parse_args([*common, "--access", "--containers", *more]))
 
 
 def test_access_needs_ssh(tmp_path: Path) -> None:

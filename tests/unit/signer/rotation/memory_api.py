@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.connection import ClusterConnection
-from signer.kube.errors import AlreadyExists, Conflict, NotFound
+from signer.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from signer.model.fields import format_time
 from signer.store.cache import Cache
 from signer.testing.api.patches import merge
@@ -144,6 +144,8 @@ class MemoryAPI:
         """Raises Conflict or NotFound."""
         found = self.get(path)
         _require_same(found, body["metadata"])
+        if found.get("type") != body.get("type") or found.get("immutable"):
+            raise Invalid("type, or an immutable object", status=422)
         kept = {key: found["metadata"][key] for key in ("uid", "creationTimestamp", "resourceVersion")}
         wanted = {**body, "metadata": {**body["metadata"], **kept}}
         return found if wanted == found else self.put(path, wanted)

@@ -47,10 +47,10 @@ def test_both_authorities_of_a_rotation_are_there_and_no_break_glass_key() -> No
         world, process = await connected()
         process.authorities.offer(KEY, authorities(1, 2, break_glass=(3,)))
         await process.connections.look(KEY)
-        assert world.connection.user_authorities == (authority(1), authority(2))
+        assert world.trusted == [authority(1), authority(2)]
         process.authorities.offer(KEY, authorities(2))
         await process.connections.look(KEY)
-        assert world.connection.user_authorities == (authority(2),)
+        assert world.trusted == [authority(2)]
 
     run(scenario())
 
@@ -61,7 +61,7 @@ def test_a_revoked_authority_leaves_at_once_without_the_workload_cluster() -> No
         running = asyncio.create_task(process.connections.run())
         await until(lambda: process.connections._is_listed)
         process.authorities.offer(KEY, authorities(7))
-        await until(lambda: world.connection.user_authorities == (authority(7),))
+        await until(lambda: world.trusted == [authority(7)])
         running.cancel()
 
     run(scenario())
@@ -73,7 +73,7 @@ def test_while_authorities_are_in_doubt_the_gateway_keeps_what_it_has(reason: Re
         world, process = await connected()
         process.authorities.withhold(KEY, NotAvailable(reason, "why"))
         await process.connections.look(KEY)
-        assert world.connection.user_authorities == (authority(1),)
+        assert world.trusted == [authority(1)]
         said = (True, "Connected") if reason is Reason.NOT_KNOWN else (False, "AuthoritiesNotAvailable")
         assert process.condition == said
         process.authorities.offer(KEY, authorities(1))
@@ -155,7 +155,7 @@ async def swept(process: Process, world: World) -> None:
         await running
 
 
-def test_the_secret_of_a_cluster_that_is_gone_is_swept() -> None:
+def test_the_secret_of_a_cluster_that_is_gone_is_swept(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world, process = await connected()
         put_gone(world)
@@ -170,6 +170,8 @@ def test_the_secret_of_a_cluster_that_is_gone_is_swept() -> None:
         assert world.management.found(broken), "the gateway refuses it, and the log names it"
 
     run(scenario())
+    named = [vars(one)["object"] for one in caplog.records if one.getMessage().endswith("is no connection")]
+    assert set(named) == {"broken"}, "Secrets of other types, such as the host key, are not read"
 
 
 def test_the_secret_goes_with_its_cluster() -> None:
@@ -190,7 +192,7 @@ def test_a_replica_of_other_shards_touches_nothing() -> None:
         process.authorities.offer(KEY, authorities(5))
         await process.connections.look(KEY)
         await swept(process, world)
-        assert world.connection.user_authorities == (authority(1),)
+        assert world.trusted == [authority(1)]
         assert world.management.found(GONE_PATH)
 
     run(scenario())
@@ -310,6 +312,37 @@ def test_a_kubeconfig_that_is_too_large_holds_nobody_else() -> None:
         await swept(process, world)
         assert world.management.found(SECRETS.object(connection_name(other), GATEWAYS))
         assert process.condition == (False, "Failed")
+        assert "kubeconfig must have 1 to 64 KiB" in process.reconciler.conditions[0].message
+
+    run(scenario())
+
+
+def test_a_list_that_works_again_clears_what_the_failure_said() -> None:
+    async def scenario() -> None:
+        world, process = await connected()
+        world.management_faults.of["LIST"] = Forbidden("no", status=403)
+        running = asyncio.create_task(process.connections.run())
+        await until(lambda: process.condition == (False, "Forbidden"))
+        writes = world.writes
+        world.management_faults.of.clear()
+        process.connections.shards_changed()
+        await until(lambda: process.condition == (True, "Connected"))
+        assert world.writes == writes
+        running.cancel()
+
+    run(scenario())
+
+
+def test_a_credential_of_before_does_not_come_back() -> None:
+    async def scenario() -> None:
+        world, process = await connected()
+        world.choose({})
+        await process.settle()
+        world.choose({"access": {}})
+        await process.connections.look(KEY)
+        assert not world.secret, "its ServiceAccount is gone"
+        await process.settle()
+        assert world.secret
 
     run(scenario())
 

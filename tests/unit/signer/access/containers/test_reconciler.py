@@ -258,7 +258,7 @@ def test_it_runs_until_cancelled_and_wakes() -> None:
     async def scenario() -> None:
         world = World()
         process = await world.started()
-        running = asyncio.create_task(ContainerAccessService(process.reconciler).run(world.workload))  # type: ignore[arg-type]
+        running = asyncio.create_task(ContainerAccessService(process.reconciler).run(world.workload))
         await until(lambda: world.workload.tokens)
         calls = len(world.workload.calls)
         process.reconciler.wake()

@@ -141,7 +141,7 @@ def test_they_are_removed_and_the_namespace_stays(api: EmbeddedAPI) -> None:
 
 def test_the_rights_come_last_and_go_first() -> None:
     """A fault in between leaves no ServiceAccount with rights that nobody looks after."""
-    memory = WorkloadMemory(lambda: START)
+    memory: Any = WorkloadMemory(lambda: START)
     memory.faults.of["POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings"] = Forbidden("no", status=403)
     with pytest.raises(Forbidden):
         asyncio.run(ensure_objects(memory))
@@ -156,7 +156,7 @@ def test_the_rights_come_last_and_go_first() -> None:
 
 
 def test_a_change_between_look_and_write_is_not_overwritten() -> None:
-    memory = WorkloadMemory(lambda: START)
+    memory: Any = WorkloadMemory(lambda: START)
     asyncio.run(ensure_objects(memory))
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{GATEWAY}"
     memory.api.edit(path, {"rules": []})
@@ -168,6 +168,6 @@ def test_a_change_between_look_and_write_is_not_overwritten() -> None:
             memory.api.edit(path, {"rules": [{"verbs": ["get"]}]})
         return found
 
-    memory.get = meddle  # type: ignore[method-assign]
+    memory.get = meddle
     with pytest.raises(Conflict):
         asyncio.run(ensure_objects(memory))

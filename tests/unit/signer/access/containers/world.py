@@ -111,7 +111,7 @@ class Process:
     changes: list[str] = field(default_factory=list)
 
     @property
-    def condition(self) -> tuple[bool | None, str]:
+    def condition(self) -> Any:
         """Status and reason; an empty reason without the condition."""
         found = [(one.met, one.reason) for one in self.reconciler.conditions]
         return found[0] if found else (None, "")
@@ -129,7 +129,12 @@ class World:
     def __init__(self, *, access: bool = True) -> None:
         self.management = ssh_world.World(ssh={"access": {}} if access else {})
         self.management_faults = Faults()
-        self.workload = WorkloadMemory(lambda: self.now)
+        self.memory = WorkloadMemory(lambda: self.now)
+
+    @property
+    def workload(self) -> Any:
+        """The client of the workload cluster."""
+        return self.memory
 
     @property
     def now(self) -> datetime:
@@ -172,6 +177,11 @@ class World:
     @property
     def connection(self) -> GatewayConnection:
         return parse_gateway_connection(self.secret)
+
+    @property
+    def trusted(self) -> list[PublicKey]:
+        """The user authorities in the Secret."""
+        return list(self.connection.user_authorities)
 
     @property
     def writes(self) -> int:

@@ -67,6 +67,7 @@ def test_exit_codes(document: bytes, expected: int) -> None:
         *(failure("NonZeroExitCode", code(text)) for text in NO_EXIT_CODES),
         failure("NonZeroExitCode", code("1"), code("2")),
         failure("InternalError", code("3")),
+        failure("NonZeroExitCode", code("3"), status="failure"),
         failure("", code("3")),
     ],
 )
