@@ -5,6 +5,7 @@ only choose among what the operator allows here.
 """
 
 from signer.configuration.access import (
+    DEFAULT_GATEWAY_NAMESPACE,
     AccessPermission,
     AccessSwitchedOff,
     ContainersSwitchedOff,
@@ -39,6 +40,7 @@ __all__ = [
     "ContainersSwitchedOff",
     "ContainersSwitchedOn",
     "CreatorVerification",
+    "DEFAULT_GATEWAY_NAMESPACE",
     "DEFAULT_LEASE_NAME",
     "DEFAULT_WORKERS",
     "InvalidConfiguration",
