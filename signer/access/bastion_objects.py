@@ -69,7 +69,8 @@ def desired_bastion(
     """The Bastion of a grant. ``grant`` has the networks that count; ``authorities`` are those of users, that which
     signs among them.
 
-    Nodes without an address are no target: a bastion looks no name up. Without any target, the API server refuses it.
+    Nodes without an address are no target: a bastion looks no name up. The API server would refuse a Bastion without
+    any target: see :func:`has_bastion_targets`.
     """
     metadata = grant.metadata
     spec: dict[str, Any] = {
@@ -147,6 +148,11 @@ def _endpoint(ingress: Endpoint) -> dict[str, Any]:
     return {**{name: value for name, value in named.items() if value}, "port": ingress.port}
 
 
+def has_bastion_targets(nodes: tuple[TargetNode, ...]) -> bool:
+    """Whether a bastion could reach one of them: it looks no name up."""
+    return any(_target(node)["addresses"] for node in nodes)
+
+
 def _target(node: TargetNode) -> dict[str, Any]:
     return {"addresses": [one for one in node.addresses if _is_address(one)], "port": node.port}
 
@@ -167,4 +173,5 @@ __all__ = [
     "bastion_change",
     "bastion_state",
     "desired_bastion",
+    "has_bastion_targets",
 ]

@@ -19,6 +19,7 @@ from signer.access.approvals import (
     authentic,
     tally,
 )
+from signer.access.bastion_objects import has_bastion_targets
 from signer.access.clocks import ClocksAgree
 from signer.access.conditions import GrantCondition, GrantReason
 from signer.access.creator import CreatorNotProven, require_lock
@@ -36,6 +37,7 @@ from signer.access.parts import (
     AbsentBastion,
     BrokenBastion,
     PendingBastion,
+    TargetsFound,
     TargetsGone,
     TargetsUnknown,
 )
@@ -202,6 +204,9 @@ def bastion_is_ready(facts: Facts) -> None:
         return
     if facts.is_bastion_deleting:
         raise Held(GrantReason.BASTION_DELETION, "a former bastion is being removed")
+    if isinstance(facts.targets, TargetsFound) and not has_bastion_targets(facts.targets.nodes):
+        message = "no Machine of the grant's nodes shows an IP address, which a bastion needs"
+        raise Held(GrantReason.TARGETS_UNKNOWN, message)
     if isinstance(facts.bastion, AbsentBastion) or not facts.is_bastion_current:
         raise BastionMissing(GrantReason.BASTION_PENDING, "the bastion is to be made")
     match facts.bastion:

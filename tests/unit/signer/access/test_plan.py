@@ -21,7 +21,16 @@ from signer.access.facts import (
     RulesUnknown,
 )
 from signer.access.lifetimes import Lifetime
-from signer.access.parts import AbsentBastion, BrokenBastion, PendingBastion, Publication, TargetsGone, TargetsUnknown
+from signer.access.parts import (
+    AbsentBastion,
+    BrokenBastion,
+    PendingBastion,
+    Publication,
+    TargetNode,
+    TargetsFound,
+    TargetsGone,
+    TargetsUnknown,
+)
 from signer.access.plan import (
     DeleteBastion,
     DeleteGrant,
@@ -215,6 +224,18 @@ def test_a_bastion_that_is_not_as_it_should_be_is_changed() -> None:
     look = running(**WITH_BASTION, bastion=READY_BASTION)
     assert isinstance(step_of(look).move, Rest)
     assert isinstance(step_of(replace(look, is_bastion_current=False)).move, MakeBastion)
+
+
+def test_a_bastion_waits_for_an_address() -> None:
+    """The API server refuses one without targets."""
+    sealed = step_of(facts(**WITH_BASTION)).record
+    without = TargetsFound((TargetNode("worker-1", ("worker-1",), 22),))
+    look = replace(facts(**WITH_BASTION), record=sealed, targets=without)
+    step = step_of(look)
+    assert isinstance(step.move, Rest)
+    assert reason(step, "BastionReady") == "TargetsUnknown"
+    assert step.again is not None, "nothing tells of an address"
+    assert isinstance(step_of(replace(look, targets=TargetsFound(()))).move, Rest)
 
 
 # The end
