@@ -23,6 +23,7 @@ from typing import Final
 import pytest
 
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS
+from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.containers.cluster import ContainerCluster
 from tests.support.containers.images import PAGE, WEB_PORT
 from tests.support.containers.pods import Pod, distroless_container, files_container, pod_manifest, shell_container
@@ -195,6 +196,25 @@ def test_sftp_scp_and_rsync(files: GrantOfTest, tmp_path: Path) -> None:
     sums = files.ssh("default_files", "sha256sum /tmp/by-*").stdout.decode().split()
     assert set(sums[::2]) == {hashlib.sha256(data).hexdigest()}
     assert len(sums) == 6
+
+
+def test_a_file_system_over_sftp(files: GrantOfTest, tmp_path: Path) -> None:
+    """69: sshfs, which keeps many requests in flight."""
+    if not Path("/dev/fuse").exists():
+        skip_or_fail(MissingPart("/dev/fuse: this machine mounts no file systems of programs"))
+    data, mounted = secrets.token_bytes(MEBIBYTE), tmp_path / "mounted"
+    mounted.mkdir()
+    ssh = " ".join([str(find_openssh("ssh")), *files.options()])
+    where = [f"{FILES}:/tmp", str(mounted), "-o", f"ssh_command={ssh}", "-p", str(files.gateway.port)]
+    subprocess.run(["sshfs", *where], check=True, timeout=60)
+    try:
+        (mounted / "by-sshfs").write_bytes(data)
+        assert (mounted / "by-sshfs").read_bytes() == data
+    finally:
+        subprocess.run(["fusermount", "-u", str(mounted)], check=True, timeout=60)
+    assert files.ssh("default_files", "sha256sum < /tmp/by-sshfs; rm /tmp/by-sshfs").stdout.split()[0].decode() == (
+        hashlib.sha256(data).hexdigest()
+    )
 
 
 def test_an_image_without_a_server_of_sftp_says_so(grant: GrantOfTest) -> None:
