@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from attestors.wire.ssh.container_names import Container, ContainerAddress, Numbered, Pod, Workload, WorkloadKind
-from signer.kube.client import JsonObject, Parameters
+from signer.kube.calls import Query
+from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import PODS, Resource
 from signer.model.decision import printable
@@ -27,14 +28,6 @@ _RESOURCES: Final = {
 }
 _REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", namespaced=True)
 _STATUSES: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-
-
-class Reads(Protocol):
-    """Reads of the workload cluster, in the person's name."""
-
-    async def get(self, path: str, params: Parameters | None = None) -> JsonObject:
-        """Get one object, or a list that is known to be small. Raises ApiError."""
-        ...
 
 
 class NotResolved(Exception):
@@ -63,7 +56,7 @@ class RunningContainer:
 class Resolver(Protocol):
     """Finds the container that an address means."""
 
-    async def resolve(self, api: Reads, target: Container, address: ContainerAddress) -> RunningContainer:
+    async def resolve(self, api: Query, target: Container, address: ContainerAddress) -> RunningContainer:
         """The container. ``target`` is what the grant opens, and may open the address.
 
         Raises:
@@ -76,12 +69,12 @@ class Resolver(Protocol):
 class KubernetesResolver:
     """Resolves pods, and pods of Deployments, StatefulSets, DaemonSets and Jobs."""
 
-    async def resolve(self, api: Reads, target: Container, address: ContainerAddress) -> RunningContainer:
+    async def resolve(self, api: Query, target: Container, address: ContainerAddress) -> RunningContainer:
         """See Resolver."""
         pod = await self._pod(api, target, address)
         return _running(pod, target)
 
-    async def _pod(self, api: Reads, target: Container, address: ContainerAddress) -> JsonObject:
+    async def _pod(self, api: Query, target: Container, address: ContainerAddress) -> JsonObject:
         namespace = target.namespace
         match address.of:
             case Pod(name):
@@ -96,7 +89,7 @@ class KubernetesResolver:
                 return await _numbered(api, namespace, numbered, is_any=False)
 
 
-async def _numbered(api: Reads, namespace: str, of: Numbered, *, is_any: bool) -> JsonObject:
+async def _numbered(api: Query, namespace: str, of: Numbered, *, is_any: bool) -> JsonObject:
     workload = of.workload
     if workload.kind is WorkloadKind.STATEFUL_SET and not is_any:
         pod = await _get(api, PODS, namespace, f"{workload.name}-{of.number}", "pod")
@@ -120,7 +113,7 @@ class _Owners:
     selector: str
 
 
-async def _owners(api: Reads, namespace: str, workload: Workload) -> _Owners:
+async def _owners(api: Query, namespace: str, workload: Workload) -> _Owners:
     """The objects that own the workload's pods."""
     found = await _get(api, _RESOURCES[workload.kind], namespace, workload.name, workload.kind.value)
     uid, selector = _uid(found), _selector(mapping_of(mapping_of(found, "spec"), "selector"))
@@ -130,7 +123,7 @@ async def _owners(api: Reads, namespace: str, workload: Workload) -> _Owners:
     return _Owners(frozenset(_uid(one) for one in sets if _owner(one) == uid), selector)
 
 
-async def _get(api: Reads, resource: Resource, namespace: str, name: str, what: str) -> JsonObject:
+async def _get(api: Query, resource: Resource, namespace: str, name: str, what: str) -> JsonObject:
     try:
         return await api.get(resource.object(name, namespace))
     except NotFound:
@@ -139,7 +132,7 @@ async def _get(api: Reads, resource: Resource, namespace: str, name: str, what: 
         raise NotResolved(f"you may not see {what} {namespace}/{name}: {_text(error)}") from None
 
 
-async def _list(api: Reads, resource: Resource, namespace: str, selector: str) -> Sequence[JsonObject]:
+async def _list(api: Query, resource: Resource, namespace: str, selector: str) -> Sequence[JsonObject]:
     try:
         answer = await api.get(resource.collection(namespace), {"labelSelector": selector, "limit": str(MAXIMUM_PODS)})
     except Forbidden as error:
@@ -225,4 +218,4 @@ def _text(error: ApiError) -> str:
     return printable(str(error))
 
 
-__all__ = ["MAXIMUM_PODS", "KubernetesResolver", "NotResolved", "Reads", "Resolver", "RunningContainer"]
+__all__ = ["MAXIMUM_PODS", "KubernetesResolver", "NotResolved", "Resolver", "RunningContainer"]

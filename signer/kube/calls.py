@@ -20,6 +20,14 @@ class Get(Protocol):
         ...
 
 
+class Query(Protocol):
+    """Reads one object, or with parameters a list that is known to be small."""
+
+    async def get(self, path: str, params: Parameters | None = None) -> JsonObject:
+        """See Client."""
+        ...
+
+
 class List(Protocol):
     """Reads a collection, page by page."""
 
