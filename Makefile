@@ -71,8 +71,8 @@ lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-provision: ## As root on Debian: install etcd, a software TPM and podman, build kube-apiserver; elsewhere: print what is missing
-	@tests/provision/provision.sh tpm image
+provision: ## As root on Debian: install etcd, a software TPM, podman and runc, build kube-apiserver; elsewhere: print what is missing
+	@tests/provision/provision.sh tpm image containers
 
 mutation: $(STAMP) $(CEL_STAMP) ## Mutation tests: change every rule in turn; a test must fail each time
 	$(BIN)/python -m tests.mutation

@@ -49,7 +49,7 @@ MANAGER: Final = "[Manager]\nDefaultEnvironment=PYTHONDONTWRITEBYTECODE=1\n"
 INTERPRETER: Final = "[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={paths}\n"
 """Makes a checkout in a home folder or in ``/tmp`` visible. An image has its programs elsewhere."""
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "kmsg")
-_TUNABLES: Final = (
+TUNABLES: Final = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
     *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"),
 )
@@ -183,7 +183,7 @@ def setting_up(root: Path, binaries: Mapping[str, Path], folders: Mapping[str, P
     yield from mounts(root)
     yield bind(Path("/sys"), root)
     yield f"mkdir -p {quoted}/proc && mount -t proc proc {quoted}/proc"
-    for number, tunable in enumerate(_TUNABLES):
+    for number, tunable in enumerate(TUNABLES):
         yield f"cat {quoted}/proc/sys/{tunable} > {quoted}/run/tunable-{number}"
         yield f"mount --bind {quoted}/run/tunable-{number} {quoted}/proc/sys/{tunable}"
     for at, folder in folders.items():

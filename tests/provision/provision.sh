@@ -2,10 +2,11 @@
 # Installs the real parts that the tests marked "real" start: etcd, kube-apiserver, kube-controller-manager, kubemark
 # (a kubelet that runs no containers), kubeadm, the kubelet, containerd, systemd, and OpenSSH.
 #
-# Usage: provision.sh [tpm] [image]
+# Usage: provision.sh [tpm] [image] [containers]
 #
 # "tpm" adds the software TPM, its tools, and what its Python library is compiled with; "image" a container engine, and
-# a base that the Containerfile is built upon. Safe to run again: what is there stays as it is.
+# a base that the Containerfile is built upon; "containers" what the kubelet runs Pods with, and clients that copy files.
+# Safe to run again: what is there stays as it is.
 # As root on Debian it installs packages, and makes the Kubernetes programs and the base once in the cache folder that
 # tests/support looks in. Anywhere else it prints what to install and exits 0; with
 # NODE_ATTESTATION_REQUIRE_REAL=1 a part that is missing in the end is an error.
@@ -20,6 +21,7 @@ base=
 packages=(etcd-server prometheus strace containerd systemd openssh-client nftables)
 programs=(etcd promtool strace containerd systemctl ssh-keygen)
 openssh_server="$built/openssh-server"
+files=()
 for argument in "$@"; do
     case $argument in
     tpm)
@@ -34,8 +36,16 @@ for argument in "$@"; do
         programs+=(podman runc)
         base="$built/python-base.tar"
         ;;
+    containers)
+        packages+=(runc crun containernetworking-plugins iproute2)
+        # What the images are made of: a static busybox, and programs in C.
+        packages+=(busybox-static gcc libc6-dev)
+        packages+=(gesftpserver sshfs rsync)
+        programs+=(runc crun ip nsenter busybox gcc sshfs rsync)
+        files+=(/usr/lib/cni/ptp /usr/libexec/gesftpserver)
+        ;;
     *)
-        echo "usage: provision.sh [tpm] [image]" >&2
+        echo "usage: provision.sh [tpm] [image] [containers]" >&2
         exit 2
         ;;
     esac
@@ -47,6 +57,9 @@ missing() {
     local name
     [ -z "$base" ] || [ -s "$base" ] || echo "$base"
     [ -x /usr/sbin/sshd ] || [ -x "$openssh_server/usr/sbin/sshd" ] || echo sshd
+    for name in "${files[@]}"; do
+        [ -x "$name" ] || echo "$name"
+    done
     for name in "${programs[@]}"; do
         [ "$name" = etcd ] && [ -x "${KUBEBUILDER_ASSETS:-/nonexistent}/etcd" ] && continue
         command -v "$name" > /dev/null || echo "$name"
@@ -76,6 +89,10 @@ is_debian() {
 }
 
 if is_debian && [ "$(id -u)" = 0 ]; then
+    # One run at a time: two would install and build the same things.
+    mkdir -p "$built"
+    exec 9> "$built/provision.lock"
+    flock 9
     # Once before anything is installed or built: an image often comes without package lists.
     [ -z "$(missing_packages)$(missing)" ] || apt-get update -q
     mapfile -t wanted < <(missing_packages)

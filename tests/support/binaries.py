@@ -45,7 +45,7 @@ class ControlPlaneBinaries:
 
         Before Kubernetes 1.24 it listens by default; later versions do not know the flag. Raises ``MissingPart``.
         """
-        return {"port": 0} if _kubernetes(self.kube_controller_manager()) < _NO_INSECURE_PORT else {}
+        return {"port": 0} if kubernetes_version(self.kube_controller_manager()) < _NO_INSECURE_PORT else {}
 
     def kubemark(self) -> Path:
         """Kubernetes' hollow node, a kubelet without containers.
@@ -62,7 +62,7 @@ class ControlPlaneBinaries:
 
     def kubernetes(self) -> tuple[int, int]:
         """Major and minor version of kube-apiserver."""
-        return _kubernetes(self.kube_apiserver)
+        return kubernetes_version(self.kube_apiserver)
 
     def versions(self) -> dict[str, str]:
         """The version output of each program, for test reports and benchmarks."""
@@ -117,7 +117,8 @@ def _is_executable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _kubernetes(program: Path) -> tuple[int, int]:
+def kubernetes_version(program: Path) -> tuple[int, int]:
+    """Major and minor version of a program of Kubernetes, by ``--version``."""
     major, minor, _ = _version(program).rpartition(" v")[2].split(".", 2)
     return int(major), int(minor)
 

@@ -265,8 +265,9 @@ class ControlPlane(ClosedAtTheEnd):
             "127.0.0.1",
             "::1",
             "10.96.0.1",
+            self._address,
         )
-        serving, serving_key = self.ca.issue_serving("kube-apiserver", names)
+        serving, serving_key = self.ca.issue_serving("kube-apiserver", list(dict.fromkeys(names)))
         for name, content in (
             ("ca.crt", self.ca.certificate_pem),
             ("ca.key", self.ca.key_pem),
