@@ -1,6 +1,6 @@
 """Node mode on a node whose kubelet runs Pods: the agent, and sshd with the image's configuration.
 
-sshd's question for principals is answered as ``node-access-sessions`` does for these connections: with the login itself.
+sshd's question for principals is answered as ``node-access-sessions`` does there: with the login itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ NSS_LIBRARY: Final = Path("/usr/lib/libnss_extrausers.so.2")
 _INSTALL: Final = "run tests/provision/provision.sh containers"
 _SECONDS: Final = 60
 _ACCOUNTS: Final = {
-    "passwd": "root:x:0:0:root:/root:/bin/sh\nsshd:x:65533:65533::/run/sshd:/bin/false\nnobody:x:65534:65534::/:/bin/false\n",
+    "passwd": (
+        "root:x:0:0:root:/root:/bin/sh\nsshd:x:65533:65533::/run/sshd:/bin/false\nnobody:x:65534:65534::/:/bin/false\n"
+    ),
     "group": f"root:x:0:\nsshd:x:65533:\nnogroup:x:65534:\n{GROUP}:x:{GROUP_ID}:\n",
     "shadow": "root:*:19000:0:99999:7:::\n",
     "nsswitch.conf": "passwd: files extrausers\ngroup: files\nshadow: files\nhosts: files\n",
