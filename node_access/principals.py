@@ -66,8 +66,7 @@ def accepted_principals(
 ) -> tuple[UserPrincipal, ...]:
     """What a certificate must name, one of it at least, to be accepted for that login.
 
-    Where sshd opens containers, it is the container's own name, from every trusted authority: a Pod's name says on which
-    node it runs.
+    Where sshd opens containers, it is the container's own name, from every trusted authority: a Pod runs on one node.
 
     Raises:
         LoginRefused: nothing is accepted.

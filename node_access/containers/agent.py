@@ -31,7 +31,7 @@ MAXIMUM_SESSIONS: Final = 256
 MAXIMUM_SESSIONS_OF_A_CONTAINER: Final = 32
 LOOK_SECONDS: Final = 1.0
 _CREDENTIALS: Final = struct.Struct("3i")
-_MAXIMUM_PATH_BYTES: Final = 4096
+_MAXIMUM_RECORD_BYTES: Final = 64 * 1024
 _UNPRINTABLE: Final = re.compile(r"[^ -~]")
 _ALERT: Final = 1
 _WARNING: Final = 4
@@ -198,7 +198,8 @@ class Agent:
 
 def _end_left(folder: Path) -> None:
     with contextlib.suppress(Unreadable, NoGroup):  # nothing was started
-        end_group(SessionGroup(read_bytes(folder / RECORD, _MAXIMUM_PATH_BYTES).decode("utf-8", "replace")))
+        path, *beside = read_bytes(folder / RECORD, _MAXIMUM_RECORD_BYTES).decode("utf-8", "replace").split("\n")
+        end_group(SessionGroup(path, tuple(beside)))
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -19,7 +19,7 @@ from node_access.containers.agent import SESSIONS, SOCKET, Agent, Files
 from node_access.containers.finding import RUNTIME_ROOT, TASKS, Bundles, NotOpen, open_container
 from node_access.containers.running import PROGRAMS
 from node_access.containers.session import Settings
-from node_access.containers.tools import BUSYBOX, SFTP_SERVER, NoTools, load_tools
+from node_access.containers.tools import ACCOUNTS, BUSYBOX, SFTP_SERVER, NoTools, load_tools
 from node_access.containers.users import (
     DATABASE,
     FIRST_UID,
@@ -53,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--runc", default=PROGRAMS["runc"], help="path of runc")
     run.add_argument("--crun", default=PROGRAMS["crun"], help="path of crun")
     run.add_argument("--busybox", type=Path, default=BUSYBOX, help="path of a static busybox")
-    run.add_argument("--sftp-server", type=Path, default=SFTP_SERVER, help="path of gesftpserver")
+    run.add_argument("--sftp-server", type=Path, default=SFTP_SERVER, help="path of OpenSSH's sftp-server")
+    run.add_argument("--nss-wrapper", type=Path, default=ACCOUNTS, help="path of libnss_wrapper.so")
     run.add_argument("--first-uid", type=int, default=FIRST_UID, help="the first of the users' uids")
     run.add_argument("--uids", type=int, default=POOL_SIZE, help="how many containers get a user")
     return parser
@@ -72,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         require_own_database(DATABASE, pool)
         users = load_users(STATE, pool, time.clock_gettime(time.CLOCK_BOOTTIME))
-        tools = load_tools(options.busybox, options.sftp_server)
+        tools = load_tools(options.busybox, options.sftp_server, options.nss_wrapper)
     except (InvalidState, NoTools) as failure:
         print(failure, file=sys.stderr)
         return 2

@@ -53,7 +53,10 @@ class Streams:
 
 
 def process_document(
-    specification: Mapping[str, Any], arguments: Sequence[str], terminal: Terminal | NoTerminal
+    specification: Mapping[str, Any],
+    arguments: Sequence[str],
+    terminal: Terminal | NoTerminal,
+    more_environment: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The process to run (``process`` of the OCI runtime specification).
 
@@ -65,11 +68,24 @@ def process_document(
     if not own or not isinstance(environment, list) or not all(isinstance(one, str) for one in environment):
         raise Unreadable("config.json: the process is not of its form")
     document = {**own, "args": list(arguments), "terminal": isinstance(terminal, Terminal)}
-    document["env"] = _environment(environment, terminal)
+    document["env"] = [*_environment(environment, terminal), *more_environment]
     document.pop("consoleSize", None)
     if isinstance(terminal, Terminal):
         document["consoleSize"] = {"height": terminal.rows, "width": terminal.columns}
     return document
+
+
+def user_of(specification: Mapping[str, Any]) -> tuple[int, int]:
+    """User and group ID of the container's process.
+
+    Raises:
+        Unreadable: they are missing.
+    """
+    user = member(specification, "process", "user")
+    uid, gid = user.get("uid", 0), user.get("gid", 0)
+    if type(uid) is not int or type(gid) is not int:
+        raise Unreadable("config.json: the user is no number")
+    return uid, gid
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,14 @@ from node_access.containers.protocol import (
     Request,
     RequestRefused,
     Run,
+    Terminal,
     TransferFiles,
     ended,
     parse_request,
     refused,
     started,
 )
-from node_access.containers.running import NotStarted, Runner, Streams, process_document
+from node_access.containers.running import NotStarted, Runner, Streams, process_document, user_of
 from node_access.containers.session_groups import NoGroup, SessionGroup, Survives, session_group
 from node_access.containers.tools import Tools, ToolSet
 
@@ -131,8 +132,8 @@ def _serve_process(
     connection: socket.socket, running: Running, request: Run | TransferFiles, descriptors: list[int], session: Session
 ) -> str:
     kernel.adopt_orphans()
-    group = session_group(running.control_groups, session.folder.name)
-    (session.folder / RECORD).write_text(group.path, encoding="utf-8")
+    group = session_group(running.control_groups, session.folder.name, running.runtime)
+    (session.folder / RECORD).write_text("\n".join((group.path, *group.beside)), encoding="utf-8")
     group.make()
     try:
         pid = _start(connection, running, request, descriptors, session, group)
@@ -152,13 +153,15 @@ def _start(
     session: Session,
     group: SessionGroup,
 ) -> int:
-    tools = session.settings.tools
+    tools, specification = session.settings.tools, running.bundle.specification
+    terminal: Terminal | NoTerminal = NoTerminal()
     if isinstance(request, Run):
+        terminal = request.terminal
         files: ToolSet = tools.shell
-        arguments, terminal = tools.shell_arguments(request.command), request.terminal
+        document = process_document(specification, tools.shell_arguments(request.command), terminal)
     else:
-        files, arguments, terminal = tools.sftp, tools.sftp_arguments(), NoTerminal()
-    document = process_document(running.bundle.specification, arguments, terminal)
+        files = tools.sftp_for(*user_of(specification))
+        document = process_document(specification, tools.sftp_arguments(), terminal, tools.sftp_environment())
     runner = Runner(running, group, session.folder, session.settings.programs)
     mount = files.mounted()
     try:

@@ -19,6 +19,8 @@ from typing import Final
 
 VERSION_2: Final = ""
 _FREEZER: Final = "freezer"
+_CPUSET_FILES: Final = ("cpuset.cpus", "cpuset.mems")
+"""Nothing can enter a cpuset of version 1 without them."""
 _NAME: Final = re.compile(r"/(?:[^/\0\n]+/)+node-access-[0-9a-f]{16}")
 _ROUNDS: Final = 500
 _PAUSE_SECONDS: Final = 0.01
@@ -38,10 +40,14 @@ class SessionGroup:
 
     path: str
     """Absolute, as this machine has it mounted."""
+    beside: tuple[str, ...] = ()
+    """Those of the same name in other hierarchies of version 1, for crun: it leaves the container's groups where its
+    ``--cgroup`` finds none, and the container's limits with them."""
 
     def __post_init__(self) -> None:
-        if _NAME.fullmatch(self.path) is None or ".." in self.path.split("/"):
-            raise NoGroup("that is no control group of a session")
+        for path in (self.path, *self.beside):
+            if _NAME.fullmatch(path) is None or ".." in path.split("/") or not path.endswith(f"/{self.name}"):
+                raise NoGroup("that is no control group of a session")
 
     @property
     def name(self) -> str:
@@ -50,7 +56,11 @@ class SessionGroup:
 
     def make(self) -> None:
         """Make it. Raises OSError."""
-        os.mkdir(self.path, 0o755)
+        for path in (self.path, *self.beside):
+            os.mkdir(path, 0o755)
+            for name in _CPUSET_FILES:
+                if os.path.exists(f"{path}/{name}"):
+                    _write(f"{path}/{name}", Path(os.path.dirname(path), name).read_text("ascii"))
 
     def end(self) -> None:
         """End every process in it, and those that they start meanwhile, and remove it.
@@ -58,6 +68,12 @@ class SessionGroup:
         Raises:
             Survives: some are left.
         """
+        self._end()
+        for path in self.beside:
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(path)
+
+    def _end(self) -> None:
         for _ in range(_ROUNDS):
             try:
                 self._kill()
@@ -92,18 +108,21 @@ class SessionGroup:
                 _write(f"{self.path}/{freezer}", off)
 
 
-def session_group(groups: Mapping[str, str], session: str) -> SessionGroup:
+def session_group(groups: Mapping[str, str], session: str, runtime: str) -> SessionGroup:
     """The group of a session with that number, 16 hexadecimal digits, in a container with these groups.
 
-    Version 1 has one for each controller; the freezer limits nothing, and stops what forks while it is killed. Where both
-    versions are, runc takes version 1.
+    Version 1 has one for each controller; the freezer limits nothing, and stops what forks while it is killed. Where
+    both versions are, runc takes version 1.
 
     Raises:
         NoGroup: the container has none.
     """
+    name = f"node-access-{session}"
     for controller in (_FREEZER, VERSION_2):
         if controller in groups and Path(groups[controller], "cgroup.procs").exists():
-            return SessionGroup(f"{groups[controller].rstrip('/')}/node-access-{session}")
+            path = f"{groups[controller].rstrip('/')}/{name}"
+            others = {f"{of}/{name}" for of in groups.values()} - {path} if runtime == "crun" else set()
+            return SessionGroup(path, tuple(sorted(others)))
     raise NoGroup("the container has no control group of its own")
 
 

@@ -8,6 +8,7 @@ one that others share writable, and then run its own programs in other people's 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -22,9 +23,13 @@ DESCRIPTOR: Final = 3
 FOLDER: Final = f"/proc/self/fd/{DESCRIPTOR}"
 """The tools, as each process of the session sees them."""
 BUSYBOX: Final = Path("/usr/bin/busybox")
-SFTP_SERVER: Final = Path("/usr/libexec/gesftpserver")
+SFTP_SERVER: Final = Path("/usr/lib/openssh/sftp-server")
+"""OpenSSH's. Green End's answers out of order, and scp of OpenSSH 9.0 to 9.3 then truncates what it has sent."""
+ACCOUNTS: Final = Path(f"/usr/lib/{platform.machine()}-linux-gnu/libnss_wrapper.so")
+"""OpenSSH's SFTP server ends where its user has no name, as in most images. This library gives it one."""
 _LOADER: Final = "ld.so"
 _SFTP_NAME: Final = "sftp-server"
+_ACCOUNTS_NAME: Final = "accounts.so"
 _MAXIMUM_FILE_BYTES: Final = 16 * 1024 * 1024
 _MAXIMUM_APPLETS: Final = 1000
 _PROGRAM_MODE: Final = 0o555
@@ -99,16 +104,27 @@ class Tools:
     @staticmethod
     def sftp_arguments() -> list[str]:
         """The command line of the SFTP server. The cache of the container's own loader says nothing about our files."""
-        return [f"{FOLDER}/{_LOADER}", "--inhibit-cache", "--library-path", FOLDER, f"{FOLDER}/{_SFTP_NAME}"]
+        loader = [f"{FOLDER}/{_LOADER}", "--inhibit-cache", "--library-path", FOLDER]
+        return [*loader, "--preload", f"{FOLDER}/{_ACCOUNTS_NAME}", f"{FOLDER}/{_SFTP_NAME}"]
+
+    @staticmethod
+    def sftp_environment() -> list[str]:
+        """What the SFTP server needs in its environment."""
+        return [f"NSS_WRAPPER_PASSWD={FOLDER}/passwd", f"NSS_WRAPPER_GROUP={FOLDER}/group"]
+
+    def sftp_for(self, uid: int, gid: int) -> ToolSet:
+        """The tools of an SFTP session of that user of the container."""
+        accounts = {"passwd": f"user:x:{uid}:{gid}::/:/\n".encode(), "group": f"user:x:{gid}:\n".encode()}
+        return ToolSet({**self.sftp.files, **accounts}, self.sftp.links)
 
 
-def load_tools(busybox: Path = BUSYBOX, sftp_server: Path = SFTP_SERVER) -> Tools:
+def load_tools(busybox: Path = BUSYBOX, sftp_server: Path = SFTP_SERVER, accounts: Path = ACCOUNTS) -> Tools:
     """Read the node's programs.
 
     Raises:
         NoTools: one is missing, or busybox is not statically linked.
     """
-    return Tools(_shell(busybox), _sftp(sftp_server))
+    return Tools(_shell(busybox), _sftp(sftp_server, accounts))
 
 
 def _shell(busybox: Path) -> ToolSet:
@@ -122,17 +138,17 @@ def _shell(busybox: Path) -> ToolSet:
     return ToolSet({"busybox": content}, {name: "busybox" for name in applets if name != "busybox"})
 
 
-def _sftp(server: Path) -> ToolSet:
-    package = "gesftpserver"
-    files = {_SFTP_NAME: _read(server, package)}
-    for line in _output(["ldd", str(server)]).splitlines():
-        found = _LIBRARY.fullmatch(line)
-        if found is not None:
-            files[found["name"] or _LOADER] = _read(Path(found["path"]), package)
-        elif _VIRTUAL_LIBRARY.fullmatch(line) is None:
-            raise NoTools(f"{server} needs a library that is missing: install {package} again")
+def _sftp(server: Path, accounts: Path) -> ToolSet:
+    files = {_SFTP_NAME: _read(server, "openssh-sftp-server"), _ACCOUNTS_NAME: _read(accounts, "libnss-wrapper")}
+    for program in (server, accounts):
+        for line in _output(["ldd", str(program)]).splitlines():
+            found = _LIBRARY.fullmatch(line)
+            if found is not None:
+                files[found["name"] or _LOADER] = _read(Path(found["path"]), "libc6")
+            elif _VIRTUAL_LIBRARY.fullmatch(line) is None:
+                raise NoTools(f"{program} needs a library that is missing: install its package again")
     if _LOADER not in files:
-        raise NoTools(f"{server} is no program with a loader: install Debian's {package}")
+        raise NoTools(f"{server} is no program with a loader: install openssh-sftp-server")
     return ToolSet(files, {})
 
 

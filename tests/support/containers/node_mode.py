@@ -22,6 +22,7 @@ from attestors.wire.ssh.options import Extension
 from attestors.wire.ssh.principals import PlainPrincipal
 from attestors.wire.ssh.signatures import public_key_of, sign
 from node_access.containers.cli import GROUP
+from node_access.containers.tools import ACCOUNTS, BUSYBOX, SFTP_SERVER
 from node_access.containers.users import DATABASE
 from tests.deploy.embedded import ROOT
 from tests.support.binaries import MissingPart
@@ -53,7 +54,7 @@ class NodeMode:
     """
 
     def __init__(self, cluster: ContainerCluster, *options: str) -> None:
-        for path in (NSS_LIBRARY, Path("/usr/libexec/gesftpserver"), Path("/usr/bin/python3")):
+        for path in (NSS_LIBRARY, SFTP_SERVER, ACCOUNTS, BUSYBOX, Path("/usr/bin/python3")):
             if not path.exists():
                 raise MissingPart(f"{path} is not installed: {_INSTALL}")
         find_openssh("ssh")
@@ -72,7 +73,13 @@ class NodeMode:
 
     def start_agent(self) -> Program:
         """Start the agent, and wait until it serves."""
-        command = [Path(sys.prefix) / "bin/python", "-m", "node_access.containers.cli", "run", *self._options]
+        command: list[str | Path] = [
+            Path(sys.prefix) / "bin/python",
+            "-m",
+            "node_access.containers.cli",
+            "run",
+            *self._options,
+        ]
         socket_file = self.node.path("/run/node-access-containers/agent")
         socket_file.unlink(missing_ok=True)
         agent = self.node.start("agent", command)
@@ -147,27 +154,26 @@ class NodeMode:
 
     def ask_as(self, uid: int, message: bytes, descriptors: Sequence[int] = ()) -> bytes:
         """The first answer to a message at the agent's socket, from a process with that uid in the users' group."""
+        folder = os.open(self.node.path("/run/node-access-containers"), os.O_RDONLY | os.O_DIRECTORY)
         ours, theirs = socket.socketpair()
         with ours, theirs:
             child = os.fork()
             if child == 0:
                 try:
+                    os.fchdir(folder)
                     os.setgroups([])
                     os.setgid(GROUP_ID)
                     os.setuid(uid)
-                    theirs.sendall(b"answer:" + _asked(self._socket, message, descriptors))
+                    theirs.sendall(b"answer:" + _asked("agent", message, descriptors))
                 except OSError as error:
                     theirs.sendall(f"error:{error.errno}".encode())
                 finally:
                     os._exit(0)
+            os.close(folder)
             theirs.close()
             answer = b"".join(iter(lambda: ours.recv(4096), b""))
             os.waitpid(child, 0)
         return answer
-
-    @property
-    def _socket(self) -> str:
-        return f"/proc/{self.node.process_id}/root/run/node-access-containers/agent"
 
     # How it is made
 
@@ -212,7 +218,7 @@ class NodeMode:
 
     def _start_sshd(self) -> None:
         listen = f"ListenAddress={self.node.network.address}:{PORT}"
-        command = ["/usr/sbin/sshd", "-D", "-e", "-f", self.folder / "sshd.conf", "-o", listen]
+        command: list[str | Path] = ["/usr/sbin/sshd", "-D", "-e", "-f", self.folder / "sshd.conf", "-o", listen]
         sshd = self.node.start("sshd", command)
         sshd.wait_ready(lambda: _answers(self.node.network.address))
 
