@@ -22,7 +22,7 @@ from node_access.containers.protocol import (
     refused,
 )
 
-COMMANDS = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=50)
+COMMANDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=50)
 TERMINALS = st.builds(
     Terminal,
     st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,20}", fullmatch=True),
