@@ -108,11 +108,13 @@ class Runner:
     def start_with_terminal(self, document: Mapping[str, Any], tool_mount: int) -> tuple[int, int]:
         """Start it in a terminal of its own; returns its process ID and the terminal's other end.
 
+        The runtime's own streams are pipes: crun gives them to the container's user, be it ``/dev/null`` of the node.
+
         Raises:
             NotStarted: the runtime refuses.
         """
         path = self.folder / "console"
-        silent = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        silent, unused = os.pipe2(os.O_CLOEXEC)
         errors, written = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -121,7 +123,7 @@ class Runner:
                 listener.settimeout(_CONSOLE_SECONDS)
                 try:
                     pid = self._execute(
-                        document, ["--console-socket", str(path)], [silent, silent, written, tool_mount]
+                        document, ["--console-socket", str(path)], [silent, written, written, tool_mount]
                     )
                 except NotStarted as failure:
                     with contextlib.suppress(BlockingIOError):
@@ -129,7 +131,7 @@ class Runner:
                     raise failure from None
                 return pid, _received_terminal(listener)
         finally:
-            for one in (silent, errors, written):
+            for one in (silent, unused, errors, written):
                 os.close(one)
 
     def _execute(self, document: Mapping[str, Any], options: Sequence[str], descriptors: Sequence[int]) -> int:

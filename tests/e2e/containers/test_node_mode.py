@@ -170,7 +170,9 @@ class Screen:
 
 
 @pytest.mark.parametrize("name", [DISTROLESS, ON_CRUN])
-def test_a_terminal_is_the_containers_and_follows_the_clients(node: NodeMode, name: str) -> None:
+def test_a_terminal_is_the_containers_and_follows_the_clients(
+    node: NodeMode, cluster: ContainerCluster, name: str
+) -> None:
     node.user(name)
     screen = Screen(node.ssh(name, "-tt", "node"), 30, 100)
     screen.until(rb"\$ ")
@@ -180,8 +182,8 @@ def test_a_terminal_is_the_containers_and_follows_the_clients(node: NodeMode, na
     # The size travels beside the streams.
     screen.type(b"until [ \"$(stty size)\" = '44 111' ]; do :; done; echo re''sized\n")
     screen.until(rb"resized")
-    screen.type(b"echo sle''eping; sleep 50\n")
-    screen.until(rb"sleeping")
+    screen.type(b"sleep 5055\n")
+    wait_until(lambda: bool(processes(cluster, "sleep 5055")), "it sleeps")
     screen.type(b"\x03")
     screen.until(rb"\$ (\x1b\[6n)?$")
     screen.type(b"exit 6\n")
@@ -311,6 +313,17 @@ def test_files_of_the_node_are_no_streams(node: NodeMode, tmp_path: Path) -> Non
         assert path.stat().st_uid == 0
 
 
+@pytest.mark.parametrize("name", [SHELL, ON_CRUN])
+def test_the_nodes_null_device_stays_the_nodes(node: NodeMode, cluster: ContainerCluster, name: str) -> None:
+    """crun gives its own streams to the container's user."""
+    cluster.node.checked("chown", "0:0", "/dev/null")
+    node.user(name)
+    screen = Screen(node.ssh(name, "-tt", "node", "exit 3"), 24, 80)
+    assert screen.exit_code() == 3
+    assert node.run(name, "exit 4").returncode == 4
+    assert cluster.node.checked("stat", "-c", "%u", "/dev/null") == "0\n"
+
+
 @pytest.mark.parametrize(
     "message", [b"", b"node-access-containers/1", b"x" * 100_000, b"node-access-containers/1\0run\0\0id"], ids=len
 )
@@ -418,10 +431,6 @@ def test_everything_ends_with_the_session(
     assert node.output(name, "echo goes on") == "goes on\n"
 
 
-def test_nohup_runs(node: NodeMode) -> None:
-    assert "to run" in node.output(DISTROLESS, "nohup echo to run 2>&1 < /dev/null")
-
-
 def test_background_jobs_end_with_the_command(node: NodeMode, cluster: ContainerCluster) -> None:
     assert node.output(DISTROLESS, "setsid sleep 4321 & echo done") == "done\n"
     wait_until(lambda: not processes(cluster, "sleep 4321"), "nothing is left")
@@ -433,7 +442,9 @@ def test_an_agent_that_was_killed_ends_its_sessions_at_its_next_start(
     with client(node, DISTROLESS, "node", "setsid sleep 8642 & echo ready; sleep 1000") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        for pid in reversed(processes(cluster, r"\S*python -m node_access.containers.cli run")):
+        wait_until(lambda: bool(processes(cluster, "sleep 8642")), "it runs")
+        # First the agent, which would end the session.
+        for pid in processes(cluster, r"\S*python -m node_access.containers.cli run"):
             cluster.node.run("kill", "-KILL", str(pid))
         node.cluster.node.programs.stop(node.agent)
         assert processes(cluster, "sleep 8642")
