@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import attested, clouds, controller, http, node, ssh, tpm, wire
+from tests.fuzz.targets import attested, clouds, containers, controller, http, node, ssh, tpm, wire
 
 ALL: Final[tuple[Target, ...]] = (
     *wire.TARGETS,
@@ -17,6 +17,7 @@ ALL: Final[tuple[Target, ...]] = (
     *controller.TARGETS,
     *http.TARGETS,
     *node.TARGETS,
+    *containers.TARGETS,
 )
 TARGETS: Final = {target.name: target for target in ALL}
 CORPUS: Final = Path(__file__).parents[2] / "fixtures" / "fuzz"
