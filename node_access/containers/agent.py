@@ -217,7 +217,7 @@ def _listen(path: Path, group: int) -> socket.socket:
         path.chmod(0o660)
         listener.listen(64)
         listener.setblocking(False)
-    except BaseException:
+    except BaseException:  # the socket is no use without its owner
         listener.close()
         raise
     return listener

@@ -96,7 +96,7 @@ def _received(connection: socket.socket) -> tuple[Request, list[int]]:
             raise RequestRefused("the request does not bring the descriptors that belong to it")
         for descriptor in descriptors:
             _require_stream(descriptor)
-    except BaseException:
+    except BaseException:  # no descriptor of a user stays open
         _close(descriptors)
         raise
     return request, descriptors

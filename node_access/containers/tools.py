@@ -72,7 +72,7 @@ class ToolSet:
                 kernel.configure_filesystem(context, kernel.FSCONFIG_SET_FLAG, b"ro")
                 kernel.configure_filesystem(context, kernel.FSCONFIG_RECONFIGURE)
                 kernel.set_mount_attributes(mount, kernel.MOUNT_READ_ONLY)
-            except BaseException:
+            except BaseException:  # nothing may leave a mount behind
                 os.close(mount)
                 raise
             return mount
