@@ -77,6 +77,7 @@ def accepted_principals(
         raise LoginRefused("the certificate is revoked")
     if opens is Opens.CONTAINERS:
         return (_container(login_name),)
+    _require_no_container(login_name)
     found = tuple(_accepted(login_name, certificate, node))
     if not found:
         raise LoginRefused("this node has no attested name yet, and the authority is none for emergencies")
@@ -91,6 +92,15 @@ def _container(login_name: str) -> PlainPrincipal:
     if not isinstance(named.of, Pod):
         raise LoginRefused("a node knows containers of Pods, and no workloads")
     return named.principal
+
+
+def _require_no_container(login_name: str) -> None:
+    """Users of containers are accounts of the machine, too: sshd of the node would give them its shell and files."""
+    try:
+        parse_container_principal(login_name)
+    except SSHRefused:
+        return
+    raise LoginRefused("the login is a container's, which the sshd of the node does not open")
 
 
 def _accepted(login_name: str, certificate: Certificate, node: Node) -> Iterator[UserPrincipal]:

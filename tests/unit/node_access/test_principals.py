@@ -18,7 +18,7 @@ from node_access.principals import (
     accepted_principals,
 )
 from node_access.values import Opens
-from tests.unit.node_access.made import BREAK_GLASS, certificate
+from tests.unit.node_access.made import AUTHORITY, BREAK_GLASS, certificate
 
 FINGERPRINT = public_key_of(BREAK_GLASS).fingerprint
 EMPTY = RevocationList(version=0, generated=0)
@@ -86,5 +86,7 @@ def test_revocation_counts_where_containers_are_opened() -> None:
 
 
 def test_a_containers_name_opens_no_login_of_the_node() -> None:
-    names = accepted_principals("shop_web-0_app", certificate().certificate, NODE, Opens.NODE)
-    assert "shop_web-0_app" not in map(str, names)
+    for by in (AUTHORITY, BREAK_GLASS):
+        with pytest.raises(LoginRefused, match="a container's"):
+            accepted_principals("shop_web-0_app", certificate(by=by).certificate, NODE, Opens.NODE)
+    assert accepted_principals("web_admin", certificate().certificate, NODE, Opens.NODE)
