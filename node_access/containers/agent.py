@@ -99,7 +99,12 @@ class Agent:
         finally:
             signal.set_wakeup_fd(-1)
             selector.close()
-            self._listener.close()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._listener.close()
+        os.close(self._wake)
+        os.close(self._waker)
 
     def look(self) -> None:
         """Take note of containers that came or went."""
@@ -179,9 +184,7 @@ class Agent:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        self._listener.close()
-        os.close(self._wake)
-        os.close(self._waker)
+        self.close()
         bundles, _ = self._bundles.all()  # a container may have been started again since the last look
         return serve(connection, Session([one for one in bundles if one.name == name], folder, self._settings))
 

@@ -82,7 +82,11 @@ def _run(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGINT, stop.on_signal)
     settings = Settings(options.runtime_root, {"runc": options.runc, "crun": options.crun}, tools)
     files = Files(SOCKET, SESSIONS, STATE, DATABASE, group)
-    Agent(Bundles(options.tasks), users, settings, files, _notify).run(stop)
+    agent = Agent(Bundles(options.tasks), users, settings, files, _notify)
+    try:
+        agent.run(stop)
+    finally:
+        agent.close()
     return 0
 
 
