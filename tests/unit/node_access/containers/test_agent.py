@@ -113,8 +113,11 @@ def test_a_request_has_the_descriptors_that_belong_to_it(node: MadeNode) -> None
         os.close(ends[1])
 
 
-def test_sessions_are_bounded_and_the_end_of_one_makes_room(node: MadeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "MAXIMUM_SESSIONS_OF_A_CONTAINER", 2)
+@pytest.mark.parametrize("bound", ["MAXIMUM_SESSIONS", "MAXIMUM_SESSIONS_OF_A_CONTAINER"])
+def test_sessions_are_bounded_and_the_end_of_one_makes_room(
+    node: MadeNode, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(agent, bound, 2)
     with running(node), contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) for _ in range(2)]
         for one in waiting:

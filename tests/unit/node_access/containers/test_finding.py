@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from node_access.containers.documents import Unreadable
+from node_access.containers.documents import MAXIMUM_BYTES, Unreadable
 from node_access.containers.finding import (
     Bundles,
     NotOpen,
@@ -75,12 +76,18 @@ def test_what_is_no_specification_is_unreadable(tmp_path: Path, content: bytes) 
 
 def test_a_large_or_foreign_file_is_skipped(node: MadeNode) -> None:
     bundle = node.add()
-    (bundle / "config.json").write_bytes(b" " * (4 * 1024 * 1024 + 1))
+    file = bundle / "config.json"
+    content = file.read_bytes()
+    file.write_bytes(content.ljust(MAXIMUM_BYTES))
+    assert len(Bundles(node.tasks).all()[0]) == 1
+    file.write_bytes(content.ljust(MAXIMUM_BYTES + 1))
     assert Bundles(node.tasks).all()[0] == []
-    (bundle / "config.json").unlink()
-    (bundle / "config.json").symlink_to("/etc/passwd")
+    (node.folder / "elsewhere").write_bytes(content)
+    file.unlink()
+    file.symlink_to(node.folder / "elsewhere")
     assert Bundles(node.tasks).all()[0] == []
-    (node.tasks / "no-identifier").mkdir()
+    for name in ("no-identifier", "A" * 64, "a" * 63):
+        shutil.copytree(bundle, node.tasks / name, symlinks=False)
     assert Bundles(node.tasks).all()[0] == []
 
 
@@ -140,7 +147,6 @@ def test_without_the_state_of_runc_or_crun_it_is_another_runtime(node: MadeNode)
         {"init_process_pid": 1},
         {"init_process_pid": True},
         {"init_process_pid": "4000001"},
-        {"init_process_pid": FIRST_PROCESS + 1},
         {"cgroup_paths": {"": "relative"}},
         {"cgroup_paths": {"": "/a/../b"}},
         {"cgroup_paths": {"": 1}},
@@ -151,7 +157,14 @@ def test_without_the_state_of_runc_or_crun_it_is_another_runtime(node: MadeNode)
 def test_a_state_that_is_not_understood_is_refused(node: MadeNode, changes: dict[str, Any]) -> None:
     node.add()
     node.keep_state(**changes)
-    with pytest.raises(NotOpen):
+    with pytest.raises(NotOpen, match="not understood"):
+        node.opened()
+
+
+def test_a_state_of_another_process_is_refused(node: MadeNode) -> None:
+    node.add()
+    node.keep_state(init_process_pid=FIRST_PROCESS + 1)
+    with pytest.raises(NotOpen, match="do not agree"):
         node.opened()
 
 

@@ -77,7 +77,10 @@ def test_a_uid_that_a_process_has_is_not_given_away() -> None:
     known.update([B], 10, {1000})
     known.update([B], 10 + 10 * REST_SECONDS, {1000})
     assert known.present() == {}
-    known.update([B], 11 + 10 * REST_SECONDS, ())
+    known.update([A], 10 + 10 * REST_SECONDS, {1000})
+    assert known.present() == {A: 1000}
+    known.update([B], 10 + 10 * REST_SECONDS, {1000})
+    known.update([B], 11 + 11 * REST_SECONDS, ())
     assert known.present() == {B: 1000}
     assert users(2).by_name == {}
     fresh = users(2)  # its state was lost, and sessions go on
