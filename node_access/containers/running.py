@@ -108,7 +108,7 @@ class Runner:
     def start_with_terminal(self, document: Mapping[str, Any], tool_mount: int) -> tuple[int, int]:
         """Start it in a terminal of its own; returns its process ID and the terminal's other end.
 
-        The runtime's own streams are pipes: crun gives them to the container's user, be it ``/dev/null`` of the node.
+        The runtime's own streams are pipes: runtimes give them to the container's user, and no file of the node is one.
 
         Raises:
             NotStarted: the runtime refuses.

@@ -316,7 +316,7 @@ def test_files_of_the_node_are_no_streams(node: NodeMode, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", [SHELL, ON_CRUN])
 def test_the_nodes_null_device_stays_the_nodes(node: NodeMode, cluster: ContainerCluster, name: str) -> None:
-    """crun gives its own streams to the container's user."""
+    """Runtimes give standard streams to the container's user; crun does so with this one in ``kubectl exec``."""
     cluster.node.checked("chown", "0:0", "/dev/null")
     node.user(name)
     screen = Screen(node.ssh(name, "-tt", "node", "exit 3"), 24, 80)
