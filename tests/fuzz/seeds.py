@@ -42,6 +42,7 @@ from authenticator.model.trust_state import Change, FormerFile, Rejection, Trust
 from node_access.containers.protocol import (
     Connect,
     NoTerminal,
+    Request,
     Run,
     Terminal,
     TransferFiles,
@@ -92,7 +93,7 @@ def seeds() -> Iterator[Seed]:
 
 
 def _of_containers() -> Iterator[Seed]:
-    requests = {
+    requests: dict[str, Request] = {
         "shell": Run(Terminal("xterm-256color", 24, 80), ""),
         "command": Run(NoTerminal(), "cat /etc/hostname"),
         "sftp": TransferFiles(),
