@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 SLICE: Final = "/nodeaccess.slice"
-_UNIT: Final = re.compile(r"/nodeaccess\.slice/node-access-ssh@[^/\x00-\x20]{1,240}\.service")
+_UNIT: Final = re.compile(r"/nodeaccess\.slice/node-access-(?:containers-)?ssh@[^/\x00-\x20]{1,240}\.service")
 _VERSION_1: Final = ":name=systemd:"
 _VERSION_2: Final = "0::"
 _ROUNDS: Final = 200
@@ -46,7 +46,7 @@ class Hierarchy:
             path = line.partition(":")[2].partition(":")[2]
             if self.mark in line[: len(line) - len(path)] and _UNIT.fullmatch(path) is not None:
                 return path
-        raise NotAConnection("the process is in no unit node-access-ssh@….service of nodeaccess.slice")
+        raise NotAConnection("the process is in no unit of a connection in nodeaccess.slice")
 
     def connections(self) -> list[str]:
         """The control groups of all connections."""

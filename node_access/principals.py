@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from attestors.wire.ssh.certificate import Certificate
+from attestors.wire.ssh.container_names import Pod, parse_container_principal
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.krl import RevocationList
 from attestors.wire.ssh.principals import LoginOnEveryNode, LoginOnNode, PlainPrincipal, UserPrincipal
+from node_access.values import Opens
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,12 @@ class LoginRefused(ValueError):
     """Nothing is accepted for this login with this certificate; the message says why."""
 
 
-def accepted_principals(login_name: str, certificate: Certificate, node: Node) -> tuple[UserPrincipal, ...]:
+def accepted_principals(
+    login_name: str, certificate: Certificate, node: Node, opens: Opens
+) -> tuple[UserPrincipal, ...]:
     """What a certificate must name, one of it at least, to be accepted for that login.
+
+    Where sshd opens containers, it is the container's own name, from every trusted authority: a Pod runs on one node.
 
     Raises:
         LoginRefused: nothing is accepted.
@@ -69,10 +75,32 @@ def accepted_principals(login_name: str, certificate: Certificate, node: Node) -
         raise LoginRefused(node.revocations.why)
     if node.revocations.revoke(certificate):
         raise LoginRefused("the certificate is revoked")
+    if opens is Opens.CONTAINERS:
+        return (_container(login_name),)
+    _require_no_container(login_name)
     found = tuple(_accepted(login_name, certificate, node))
     if not found:
         raise LoginRefused("this node has no attested name yet, and the authority is none for emergencies")
     return found
+
+
+def _container(login_name: str) -> PlainPrincipal:
+    try:
+        named = parse_container_principal(login_name)
+    except SSHRefused as refused:
+        raise LoginRefused(f"the login is no container: {refused.message}") from None
+    if not isinstance(named.of, Pod):
+        raise LoginRefused("a node knows containers of Pods, and no workloads")
+    return named.principal
+
+
+def _require_no_container(login_name: str) -> None:
+    """Users of containers are accounts of the machine, too: sshd of the node would give them its shell and files."""
+    try:
+        parse_container_principal(login_name)
+    except SSHRefused:
+        return
+    raise LoginRefused("the login is a container's, which the sshd of the node does not open")
 
 
 def _accepted(login_name: str, certificate: Certificate, node: Node) -> Iterator[UserPrincipal]:

@@ -163,7 +163,7 @@ class Sessions:
             raise NotAsked("the connection is logged in already")
         if known is None and len(self._sessions) >= MAXIMUM_SESSIONS:
             raise LoginRefused("too many sessions")
-        principals = accepted_principals(request.login_name, request.certificate, self._files.node())
+        principals = accepted_principals(request.login_name, request.certificate, self._files.node(), connection.opens)
         now = self._now()
         ends_at = end_of(request.certificate, now, began)
         session = Session(connection, request.login_name, request.signed, int(now.unix), ends_at, unprivileged)

@@ -32,6 +32,18 @@ class ProcessIdentity:
     """Clock ticks since boot (``starttime`` of proc(5))."""
 
 
+class Opens(enum.Enum):
+    """What the sshd of a connection opens. Each has a socket, a port and a configuration of its own."""
+
+    NODE = "node-access-ssh@"
+    CONTAINERS = "node-access-containers-ssh@"
+
+    @property
+    def unit_prefix(self) -> str:
+        """How the names of its connections' units begin."""
+        return self.value
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """A connection, which is a unit of systemd."""
@@ -47,6 +59,11 @@ class Connection:
     def unit(self) -> str:
         """Name of the unit."""
         return self.control_group.rpartition("/")[2]
+
+    @property
+    def opens(self) -> Opens:
+        """What its sshd opens."""
+        return Opens.CONTAINERS if self.unit.startswith(Opens.CONTAINERS.unit_prefix) else Opens.NODE
 
 
 class Login(enum.Enum):

@@ -380,6 +380,11 @@ TABLE: Final = (
         )
     ),
     Entry(
+        "docs/containers-node.md",
+        "node-access-containers list",
+        RunBy("tests/e2e/containers/test_node_mode.py::test_a_runtime_that_keeps_no_state_here_is_refused"),
+    ),
+    Entry(
         "docs/ssh-node.md",
         "node-access-sessions list",
         RunBy("tests/e2e/test_ssh_sessions.py::test_without_a_revocation_list_nobody_gets_in"),

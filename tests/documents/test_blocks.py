@@ -234,7 +234,7 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert importlib.util.find_spec(arguments[1]) is not None, block
         case _ if program in RUN_ELSEWHERE:
             assert block.document.name in ("tpm.md", "rotation.md"), block
-        case "node-access-sessions":
+        case "node-access-sessions" | "node-access-containers":
             assert arguments[0] in ("list", "run"), block
         case "node-access":
             given, _ = client.command_words(arguments)

@@ -39,6 +39,15 @@ from attestors.wire.statement import ClientRenewal, PinnedController
 from authenticator.model.attempt import Attempt, encode_attempt
 from authenticator.model.ssh_state import SSHRejection, SSHState, encode_ssh_state
 from authenticator.model.trust_state import Change, FormerFile, Rejection, TrustState, encode_pin, encode_state
+from node_access.containers.protocol import (
+    Connect,
+    NoTerminal,
+    Request,
+    Run,
+    Terminal,
+    TransferFiles,
+    encode_request,
+)
 from signer.authority.ssh.authorities import UserAuthority
 from signer.model.auto_approval import parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
@@ -61,6 +70,7 @@ from tests.support.openssh import private_key, private_key_text, public_keys
 from tests.support.statements import IDENTITY, authority, bundle, controller, signed, trust_of
 from tests.unit.attestors.gcp import support as gcp
 from tests.unit.authenticator import builders as node
+from tests.unit.node_access.containers import made
 from tests.unit.signer import builders
 from tests.unit.signer.authority.ssh.requests import FOR_HOST, FOR_USER, HOSTS, USERS, authority_key
 
@@ -80,6 +90,19 @@ def seeds() -> Iterator[Seed]:
     yield from _of_nodes()
     yield from _of_ssh()
     yield from _of_streams()
+    yield from _of_containers()
+
+
+def _of_containers() -> Iterator[Seed]:
+    requests: dict[str, Request] = {
+        "shell": Run(Terminal("xterm-256color", 24, 80), ""),
+        "command": Run(NoTerminal(), "cat /etc/hostname"),
+        "sftp": TransferFiles(),
+        "port": Connect(8080),
+    }
+    for name, asked in requests.items():
+        yield "container-request", name, encode_request(asked)
+    yield "container-bundle", "containerd", _json({"annotations": made.ANNOTATIONS, "process": made.PROCESS})
 
 
 def _of_requests() -> Iterator[Seed]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import attested, clouds, controller, gateway, http, node, ssh, tpm, wire
+from tests.fuzz.targets import attested, clouds, containers, controller, gateway, http, node, ssh, tpm, wire
 
 ALL: Final[tuple[Target, ...]] = (
     *wire.TARGETS,
@@ -18,6 +18,7 @@ ALL: Final[tuple[Target, ...]] = (
     *http.TARGETS,
     *gateway.TARGETS,
     *node.TARGETS,
+    *containers.TARGETS,
 )
 TARGETS: Final = {target.name: target for target in ALL}
 CORPUS: Final = Path(__file__).parents[2] / "fixtures" / "fuzz"

@@ -40,9 +40,11 @@ for argument in "$@"; do
         packages+=(runc crun containernetworking-plugins iproute2)
         # What the images are made of: a static busybox, and programs in C.
         packages+=(busybox-static gcc libc6-dev)
-        packages+=(gesftpserver openssh-sftp-server sshfs rsync)
+        packages+=(sshfs rsync)
+        # Users of containers on a node, and what its agent takes into sessions.
+        packages+=(libnss-extrausers openssh-sftp-server libnss-wrapper)
         programs+=(runc crun ip nsenter busybox gcc sshfs rsync)
-        files+=(/usr/lib/cni/ptp /usr/libexec/gesftpserver /usr/lib/openssh/sftp-server)
+        files+=(/usr/lib/cni/ptp /usr/lib/libnss_extrausers.so.2 /usr/lib/openssh/sftp-server)
         ;;
     *)
         echo "usage: provision.sh [tpm] [image] [containers]" >&2

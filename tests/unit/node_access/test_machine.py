@@ -18,7 +18,7 @@ from node_access.control_groups import Gone, Hierarchy, NotAConnection, find_hie
 from node_access.machine import Machine, NotAsked
 from node_access.processes import NoProcess, Processes
 from node_access.terminals import is_among, pseudo_terminals
-from node_access.values import Connection, ProcessIdentity
+from node_access.values import Connection, Opens, ProcessIdentity
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.processes import wait_until
 from tests.unit.node_access.made import (
@@ -59,10 +59,19 @@ def test_a_connection_with_other_children_waits_for_none(kernel: Kernel) -> None
     assert kernel.machine.asking(COMMAND)[1] == ()
 
 
+def test_a_connection_to_containers_is_one_and_says_so(kernel: Kernel) -> None:
+    path = PATH.replace("node-access-ssh@", "node-access-containers-ssh@")
+    lines = f"0::{path}\n"
+    assert Hierarchy(Path("/"), "0::").connection_of(lines) == path
+    assert Connection(path, 1, ProcessIdentity(MONITOR, 1)).opens is Opens.CONTAINERS
+    assert Connection(PATH, 1, ProcessIdentity(MONITOR, 1)).opens is Opens.NODE
+
+
 @pytest.mark.parametrize(
     "group",
     [
         "/",
+        "/nodeaccess.slice/node-access-containers@1.service",
         "/system.slice/ssh.service",
         "/user.slice/node-access-ssh@1.service",
         "/nodeaccess.slice/other.service",

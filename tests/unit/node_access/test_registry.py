@@ -35,7 +35,7 @@ from node_access.registry import (
 )
 from node_access.reports import Level, Report
 from node_access.requests import RequestRefused
-from node_access.values import Connection, Login, ProcessIdentity, Session
+from node_access.values import Connection, Login, Opens, ProcessIdentity, Session
 from tests.unit.node_access.made import (
     BOOT,
     BREAK_GLASS,
@@ -466,10 +466,10 @@ def test_the_image_s_authorities_count_besides(world: World) -> None:
             world.file("break_glass_ca_keys").write_bytes(policy)
         world.file("break_glass_ca_keys_image").write_bytes(image)
         node = NodeFiles(world.root / "files").node()
-        opened = accepted_principals("root", certificate(by=BREAK_GLASS).certificate, node)
+        opened = accepted_principals("root", certificate(by=BREAK_GLASS).certificate, node, Opens.NODE)
         assert opened == (PlainPrincipal("root"),)
         with pytest.raises(LoginRefused, match="none for emergencies"):
-            accepted_principals("root", certificate().certificate, node)
+            accepted_principals("root", certificate().certificate, node, Opens.NODE)
 
 
 @pytest.mark.parametrize("line", [b"nonsense", b"\xff", b"ssh-ed25519 AAAA", b"ssh-dss AAAAB3NzaC1kc3M="])

@@ -1,0 +1,135 @@
+"""``node-access-containers``: SSH sessions in the containers of this node."""
+
+from __future__ import annotations
+
+import argparse
+import grp
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from node_access.containers.agent import SESSIONS, SOCKET, Agent, Files
+from node_access.containers.finding import RUNTIME_ROOT, TASKS, Bundles, NotOpen, open_container
+from node_access.containers.running import PROGRAMS
+from node_access.containers.session import Settings
+from node_access.containers.tools import ACCOUNTS, BUSYBOX, SFTP_SERVER, NoTools, load_tools
+from node_access.containers.users import (
+    DATABASE,
+    FIRST_UID,
+    POOL_SIZE,
+    STATE,
+    InvalidState,
+    Pool,
+    load_users,
+    require_own_database,
+)
+
+GROUP: Final = "node-access-containers"
+_LOWEST_UID: Final = 65_536
+_HIGHEST_UID: Final = 2**31
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    options = _parser().parse_args(arguments)
+    return _list(options) if options.command == "list" else _run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="node-access-containers", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="serve sessions, and keep the users of containers")
+    listing = commands.add_parser("list", help="print the containers, as JSON")
+    for command in (run, listing):
+        command.add_argument("--tasks", type=Path, default=TASKS, help="containerd's folder of containers")
+        command.add_argument("--runtime-root", type=Path, default=RUNTIME_ROOT, help="--root of runc or crun")
+    run.add_argument("--runc", default=PROGRAMS["runc"], help="path of runc")
+    run.add_argument("--crun", default=PROGRAMS["crun"], help="path of crun")
+    run.add_argument("--busybox", type=Path, default=BUSYBOX, help="path of a static busybox")
+    run.add_argument("--sftp-server", type=Path, default=SFTP_SERVER, help="path of OpenSSH's sftp-server")
+    run.add_argument("--nss-wrapper", type=Path, default=ACCOUNTS, help="path of libnss_wrapper.so")
+    run.add_argument("--first-uid", type=int, default=FIRST_UID, help="the first of the users' uids")
+    run.add_argument("--uids", type=int, default=POOL_SIZE, help="how many containers get a user")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.first_uid < _LOWEST_UID or options.uids < 1 or options.first_uid + options.uids > _HIGHEST_UID:
+        print(f"the uids are not between {_LOWEST_UID} and {_HIGHEST_UID}", file=sys.stderr)
+        return 2
+    pool = Pool(options.first_uid, options.uids)
+    try:
+        group = grp.getgrnam(GROUP).gr_gid
+    except KeyError:
+        print(f"there is no group {GROUP}: run systemd-sysusers", file=sys.stderr)
+        return 2
+    try:
+        require_own_database(DATABASE, pool)
+        users = load_users(STATE, pool, time.clock_gettime(time.CLOCK_BOOTTIME))
+        tools = load_tools(options.busybox, options.sftp_server, options.nss_wrapper)
+    except (InvalidState, NoTools) as failure:
+        print(failure, file=sys.stderr)
+        return 2
+    stop = _Stop()
+    signal.signal(signal.SIGTERM, stop.on_signal)
+    signal.signal(signal.SIGINT, stop.on_signal)
+    settings = Settings(options.runtime_root, {"runc": options.runc, "crun": options.crun}, tools)
+    files = Files(SOCKET, SESSIONS, STATE, DATABASE, group)
+    agent = Agent(Bundles(options.tasks), users, settings, files, _notify)
+    try:
+        agent.run(stop)
+    finally:
+        agent.close()
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    bundles, skipped = Bundles(options.tasks).all()
+    containers = []
+    for bundle in sorted(bundles, key=lambda one: one.name):
+        shown = {"user": bundle.name, "container": bundle.identifier}
+        try:
+            open_container(bundle, options.runtime_root)
+        except NotOpen as refusal:
+            shown["refused"] = str(refusal)
+        containers.append(shown)
+    document = {
+        "containers": containers,
+        "skipped": [{"container": one.identifier, "why": one.why} for one in skipped],
+    }
+    print(json.dumps(document, indent=2))
+    return 0
+
+
+class _Stop:
+    """Whether a signal has asked to stop."""
+
+    def __init__(self) -> None:
+        self._is_asked = False
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Remember it."""
+        self._is_asked = True
+
+    def __call__(self) -> bool:
+        return self._is_asked
+
+
+def _notify(state: str) -> None:
+    """Tell systemd, as sd_notify(3) does."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(state.encode("ascii"), address.replace("@", "\0", 1) if address.startswith("@") else address)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
