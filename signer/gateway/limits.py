@@ -13,7 +13,14 @@ class Limits:
     connections: int = 1024
     connections_per_address: int = 64
     channels_per_connection: int = 16
+    """Open ones, also those that have asked for nothing yet."""
+    requests_per_channel: int = 256
+    """For what is not data: environment, terminal, its sizes, signals, in a row before data or a minute."""
+    signals_per_minute: int = 10
+    """Of one connection. Each one runs a command in its containers."""
     login_seconds: float = 20.0
+    keys_per_login: int = 32
+    """That a client may offer. sshd takes 6; agents of people hold more."""
     keepalive_seconds: float = 30.0
 
 
