@@ -153,7 +153,8 @@ async def _write_record(step: Step, gathered: Gathered, tools: Tools, keys: Cont
     await _write_status(step, gathered, tools, status)
     if isinstance(step.record.state, Closing):
         effects.closed(gathered, step.record)
-        tools.gateway_users.ended(gathered.cluster, gathered.facts.metadata.uid)
+        creator = step.record.creator.username
+        tools.gateway_users.ended(gathered.cluster, gathered.facts.metadata.uid, creator)
 
 
 async def _revoke(record: GrantRecord, gathered: Gathered, tools: Tools) -> None:

@@ -7,7 +7,7 @@ nobody else. A creator is in the role before the first certificate of a grant is
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from signer.access.plan import NotIssued
@@ -24,6 +24,8 @@ MAXIMUM_CREATORS: Final = 256
 """Of one workload cluster. API servers store objects of up to 1.5 MiB, and a name has at most 1024 characters."""
 ASKED_SECONDS: Final = 600.0
 """How long a creator without a certificate stays in the role, for a grant that waits to be certified."""
+GRACE: Final = timedelta(minutes=2)
+"""After the end of a grant, the gateway ends its processes in containers, in the creator's name."""
 NOT_READY: Final = "GatewayNotReady"
 
 
@@ -39,7 +41,7 @@ class GatewayUsers(Protocol):
         """
         ...
 
-    def ended(self, cluster: ClusterKey, uid: str) -> None:
+    def ended(self, cluster: ClusterKey, uid: str, creator: str) -> None:
         """The grant with that UID has ended, or pauses."""
         ...
 
@@ -50,7 +52,7 @@ class NoGateway:
     def require(self, cluster: ClusterKey, uid: str, creator: str, *, has_certificate: bool) -> None:
         """See GatewayUsers."""
 
-    def ended(self, cluster: ClusterKey, uid: str) -> None:
+    def ended(self, cluster: ClusterKey, uid: str, creator: str) -> None:
         """See GatewayUsers."""
 
 
@@ -96,10 +98,18 @@ class Creators:
             message = "the gateway may not act as you in the workload cluster yet; ContainerAccessReady may say why"
         raise NotIssued(NOT_READY, message)
 
-    def ended(self, cluster: ClusterKey, uid: str) -> None:
-        """See GatewayUsers."""
-        self._asked.get(cluster, {}).pop(uid, None)
+    def ended(self, cluster: ClusterKey, uid: str, creator: str) -> None:
+        """See GatewayUsers. The creator leaves the role after the time of grace, and never comes into it so."""
+        asked = self._asked.setdefault(cluster, {})
+        asked.pop(uid, None)
+        if creator in self._written.get(cluster, frozenset()):
+            asked[uid] = (creator, self._monotonic() + GRACE.total_seconds())
         self._wakes.get(cluster, _no_one)()
+
+    def seconds_left(self, cluster: ClusterKey) -> float:
+        """Until the next creator may leave the role."""
+        times = [until for _, until in self._asked.get(cluster, {}).values()]
+        return max(min(times, default=ASKED_SECONDS + self._monotonic()) - self._monotonic(), 0.0)
 
     # For workload clusters
 
@@ -135,7 +145,11 @@ class Creators:
             record = stored.unsealed(seals)
             if not isinstance(record, GrantRecord) or record.cluster != cluster.name:
                 continue
-            if isinstance(record.state, Live) and isinstance(record.last_end, datetime) and record.last_end > now:
+            if (
+                isinstance(record.state, Live)
+                and isinstance(record.last_end, datetime)
+                and record.last_end + GRACE > now
+            ):
                 found.append((record.created, record.creator.username))
         return found
 

@@ -167,7 +167,8 @@ class ContainerAccessReconciler:
         self._connections.offer(self._key, render_kubeconfig(client.server, credential))
         self._shown, self._waits = Connected(), 0
         until_renewal = (credential.renewed - self._now()).total_seconds()
-        return max(min(VERIFIED_SECONDS, until_renewal), 1.0)
+        until_change = self._creators.seconds_left(self._key)
+        return max(min(VERIFIED_SECONDS, until_renewal, until_change), 1.0)
 
     async def _current(self, client: WorkloadClient, uid: str) -> Credential:
         """The credential, a new one if half of its time is over, or the ServiceAccount is another one."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.access.containers.creators import ASKED_SECONDS, MAXIMUM_CREATORS, Creators, NoGateway
+from signer.access.containers.creators import ASKED_SECONDS, GRACE, MAXIMUM_CREATORS, Creators, NoGateway
 from signer.access.containers.objects import GATEWAY
 from signer.access.plan import NotIssued
 from signer.access.record import Cause, Closing, GrantRecord, GrantSeals
@@ -70,7 +70,7 @@ def test_the_creator_of_a_certified_grant_is_named() -> None:
     [
         replace(CERTIFIED, state=Closing(Cause.DELETED, NOW)),
         replace(CERTIFIED, state=Closing(Cause.SUSPENDED, NOW)),
-        replace(CERTIFIED, last_end=NOW),
+        replace(CERTIFIED, last_end=NOW - GRACE),
         replace(CERTIFIED, cluster="other"),
     ],
     ids=["ended", "suspended", "certificate over", "other Cluster"],
@@ -130,9 +130,9 @@ def test_who_asked_and_ended_or_gave_up_is_dropped() -> None:
     for uid in ("u-1", "u-2"):
         with pytest.raises(NotIssued):
             grants.creators.require(CLUSTER, uid, "alice", has_certificate=False)
-    grants.creators.ended(CLUSTER, "u-1")
+    grants.creators.ended(CLUSTER, "u-1", "alice")
     assert grants.wanted() == ("alice",), "another grant of the same person waits"
-    grants.creators.ended(CLUSTER, "u-2")
+    grants.creators.ended(CLUSTER, "u-2", "alice")
     assert grants.wanted() == ()
     with pytest.raises(NotIssued):
         grants.creators.require(CLUSTER, "u-3", "alice", has_certificate=False)
@@ -169,7 +169,10 @@ def test_from_a_grant_to_the_role_and_back() -> None:
         await process.settle()
         assert users() == ["node-access:alice"]
         process.creators.require(KEY, "u-1", "alice", has_certificate=False)
-        process.creators.ended(KEY, "u-1")
+        process.creators.ended(KEY, "u-1", "alice")
+        assert await process.reconciler.look(world.workload) <= GRACE.total_seconds()
+        assert users() == ["node-access:alice"], "the gateway still ends its processes"
+        world.monotonic = GRACE.total_seconds()
         await process.settle()
         assert users() == []
         process.grants.filled.clear()
