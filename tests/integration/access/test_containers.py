@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 
 from attestors.wire.ssh.key_line import key_line
-from signer.access.containers import connections, reconciler
+from signer.access.containers import connections, creators, reconciler
 from signer.configuration import (
     AccessPermission,
     ContainersSwitchedOff,
@@ -54,6 +55,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     look_often(monkeypatch)
     monkeypatch.setattr(connections, "SWEEP_SECONDS", 0.5)
     monkeypatch.setattr(reconciler, "VERIFIED_SECONDS", 0.5)
+    monkeypatch.setattr(creators, "GRACE", timedelta(seconds=1))
     monkeypatch.setattr(workload_cluster, "RECONCILE_REFILL_SECONDS", 0.2)
 
 

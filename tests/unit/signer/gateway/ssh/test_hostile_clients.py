@@ -143,7 +143,8 @@ async def test_forwarded_ports_are_bounded_while_they_open(world: World) -> None
     async def wait(*_: Any) -> Any:
         await never.wait()
 
-    world.parts.resolver.resolve = wait  # type: ignore[method-assign]
+    resolver: Any = world.parts.resolver
+    resolver.resolve = wait
     async with world.connect(key) as client:
         tasks = [asyncio.create_task(client.open_connection("localhost", 80)) for _ in range(30)]
         limit = world.parts.limits.channels_per_connection
@@ -244,7 +245,8 @@ async def test_a_client_that_never_reads_ends_with_its_grant(world: World) -> No
     client._transport.pause_reading()
     (connection,) = world.parts.live
     await asyncio.sleep(0)
-    assert connection._conn._transport.get_write_buffer_size() < 8 * 1024 * 1024
+    transport: Any = connection._conn._transport
+    assert transport.get_write_buffer_size() < 8 * 1024 * 1024
     world.show([])
     await until(lambda: not world.parts.live)
     await until(lambda: signals(world))
@@ -277,12 +279,13 @@ async def test_without_its_end_only_the_connections_own_processes_end(world: Wor
 async def test_containers_to_be_signalled_are_bounded(world: World) -> None:
     """An API server may answer with another pod each time."""
     key = world.grant()
-    real, numbers = world.parts.resolver.resolve, iter(range(1000))
+    resolver: Any = world.parts.resolver
+    real, numbers = resolver.resolve, iter(range(1000))
 
     async def resolve(*how: Any) -> Any:
         return replace(await real(*how), uid=f"p-{next(numbers)}")
 
-    world.parts.resolver.resolve = resolve  # type: ignore[method-assign]
+    resolver.resolve = resolve
     async with world.connect(key):
         (connection,) = world.parts.live
         for _ in range(100):
