@@ -86,6 +86,9 @@ WAITING: Final[Mapping[str, Hint]] = {
     "RevocationsUnknown": Hint("the list of revocations", "the message says what the operator does"),
     "RevocationListFull": Hint("room in the list of revocations", "the message says what the operator does"),
     "LifetimeInvalid": Hint("its end, which is less than a second away", _ANOTHER),
+    "GatewayNotReady": Hint(
+        "the gateway's right to act as you in the workload cluster", "the message says what the operator does"
+    ),
     "AuthorityChanged": _AGAIN,
     "SigningFailed": _AGAIN,
 }

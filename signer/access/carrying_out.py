@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from signer.access.auditing import log_end, log_issuance
 from signer.access.bastion_objects import AsDesired, Change, MakeAnother, bastion_change
 from signer.access.conditions import condition_objects
+from signer.access.containers.creators import GatewayUsers
 from signer.access.facts import Facts
 from signer.access.gathering import Gathered
 from signer.access.lifetimes import expiration
@@ -41,6 +42,7 @@ from signer.kube.calls import GetCreateReplacePatchDelete
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, NotFound
 from signer.kube.resources import ACCESS_GRANTS, BASTIONS
+from signer.model.access import Container
 from signer.model.access.grant import FINALIZER, OPERATION_ANNOTATION
 from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time, items_of, mapping_of, text_of
@@ -65,6 +67,7 @@ class Tools:
     revocation_list: RevocationList
     authorities_of: SSHAuthoritiesOf
     audit_log: AuditLog
+    gateway_users: GatewayUsers
 
 
 class Effects(Protocol):
@@ -150,6 +153,8 @@ async def _write_record(step: Step, gathered: Gathered, tools: Tools, keys: Cont
     await _write_status(step, gathered, tools, status)
     if isinstance(step.record.state, Closing):
         effects.closed(gathered, step.record)
+        creator = step.record.creator.username
+        tools.gateway_users.ended(gathered.cluster, gathered.facts.metadata.uid, creator)
 
 
 async def _revoke(record: GrantRecord, gathered: Gathered, tools: Tools) -> None:
@@ -169,6 +174,10 @@ async def _issue(
         raise NotIssued(_AUTHORITY_CHANGED, "another user authority signs since the grant was looked at")
     if not isinstance(step.record, GrantRecord):
         raise TypeError("certificates are made for grants with a record")
+    if isinstance(move.facts.grant.target, Container):
+        is_renewal = bool(step.record.current(facts.metadata, facts.now))
+        creator = move.facts.creator
+        tools.gateway_users.require(gathered.cluster, facts.metadata.uid, creator, has_certificate=is_renewal)
     hops = sign_hops(move.requests, move.facts.lifetime, available.user, keys, facts.now)
     await log_issuance(facts, move.facts, step.record, hops, tools.audit_log)
     sequence = step.record.sequence + 1 if step.record == facts.record else step.record.sequence

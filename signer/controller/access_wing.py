@@ -19,6 +19,7 @@ from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
 from signer.access.clocks import Clocks
 from signer.access.containers.connections import ConnectionSecrets
+from signer.access.containers.creators import Creators, NoGateway
 from signer.access.containers.reconciler import LOOK_SECONDS, LOOKS_AT_ONCE, ContainerAccessReconciler
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.access.gathering import Sources
@@ -55,6 +56,7 @@ class ContainerParts:
     """What the clusters share to give the gateway a way into them."""
 
     connections: ConnectionSecrets
+    creators: Creators
     slots: TimedSemaphore
 
 
@@ -112,6 +114,7 @@ def access_wing(
         now=now,
         clocks=clocks,
     )
+    creators = Creators(keys=lambda: caches.authentic.keys(), grants=stores.grants, now=now, monotonic=monotonic)
     tools = Tools(
         management=client,
         caches=caches,
@@ -121,6 +124,7 @@ def access_wing(
         revocation_list=revocation_list,
         authorities_of=ssh.authorities_of,
         audit_log=audit_log,
+        gateway_users=NoGateway() if isinstance(permission.containers, ContainersSwitchedOff) else creators,
     )
     certificates = GrantCertificates(
         caches=caches,
@@ -141,11 +145,12 @@ def access_wing(
     )
     stores.on_change(reconciler, caches)
     ssh.published.on_publication(reconciler.cluster_changed)
-    return AccessParts(reconciler, revocation_list, _container_parts(permission, client, caches, ssh))
+    creators.on_written(reconciler.cluster_changed)
+    return AccessParts(reconciler, revocation_list, _container_parts(permission, client, caches, ssh, creators))
 
 
 def _container_parts(
-    permission: AccessPermission, client: Client, caches: Caches, ssh: SSHParts
+    permission: AccessPermission, client: Client, caches: Caches, ssh: SSHParts, creators: Creators
 ) -> ContainerParts | ContainersSwitchedOff:
     if isinstance(permission.containers, ContainersSwitchedOff):
         return permission.containers
@@ -160,7 +165,7 @@ def _container_parts(
     caches.on_cluster_change(connections.changed)
     caches.on_shards_changed(connections.shards_changed)
     ssh.authorities.on_change(connections.changed)
-    return ContainerParts(connections, TimedSemaphore(LOOKS_AT_ONCE, LOOK_SECONDS))
+    return ContainerParts(connections, creators, TimedSemaphore(LOOKS_AT_ONCE, LOOK_SECONDS))
 
 
 def access_revocations(wing: AccessWing) -> RevocationList | NoRevocationList:
@@ -178,6 +183,7 @@ def access_of_cluster(wing: AccessWing, context: OptionalPartContext) -> tuple[O
     containers = ContainerAccessReconciler(
         context.key,
         connections=wing.containers.connections,
+        creators=wing.containers.creators,
         slots=wing.containers.slots,
         changed=context.status_changed.set,
         now=partial(datetime.now, UTC),  # API servers let tokens end by their own clocks

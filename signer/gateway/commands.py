@@ -46,14 +46,19 @@ _END: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SessionMark:
-    """What the processes of one connection have in common."""
+    """What the processes of one connection, or of one grant, have in common."""
 
     value: str
 
     @classmethod
-    def new(cls) -> SessionMark:
-        """One that no other process can have by chance."""
-        return cls(secrets.token_hex(16))
+    def of_grant(cls, uid: str) -> SessionMark:
+        """The beginning of the marks of all connections by the grant with that UID, through any gateway."""
+        return cls(f"{uid}.")
+
+    @classmethod
+    def of_connection(cls, uid: str) -> SessionMark:
+        """One that no other process can have by chance, of a connection by the grant with that UID."""
+        return cls(f"{cls.of_grant(uid).value}{secrets.token_hex(16)}")
 
 
 def terminal_type(stated: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -13,8 +14,22 @@ class Limits:
     connections: int = 1024
     connections_per_address: int = 64
     channels_per_connection: int = 16
+    """Open ones, also those that have asked for nothing yet."""
+    signals_per_minute: int = 10
+    """Of one connection. Each one runs a command in its containers."""
     login_seconds: float = 20.0
+    attempts_per_login: int = 64
+    """Keys that a client offers, signatures, and changes of the user name. sshd takes 6; agents hold more keys."""
     keepalive_seconds: float = 30.0
+
+
+def counted_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+    """What counts as one address: of IPv6, the /64, of which one machine may use every address (RFC 4291)."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class TooMany(Exception):
@@ -52,4 +67,4 @@ class Connections:
             del self._open[address]
 
 
-__all__ = ["Connections", "Limits", "TooMany"]
+__all__ = ["Connections", "Limits", "TooMany", "counted_address"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from random import SystemRandom
 from typing import Any, Final
@@ -34,6 +34,7 @@ ALLOWED: Final = {
     ),
     *(("batch", "jobs", verb) for verb in ("get", "list")),
 }
+CREATORS: Final = ("alice",)
 REFUSED: Final = {
     ("", "secrets", "get"),
     ("", "pods", "create"),
@@ -51,7 +52,7 @@ REFUSED: Final = {
 
 async def _prepare(plane: ControlPlane) -> tuple[Credential, bytes]:
     async with Client(plane.connection()) as client:
-        uid = await ensure_objects(client)
+        uid = await ensure_objects(client, CREATORS)
         credential = await request_credential(client, uid, datetime.now(UTC), SystemRandom())
         return credential, render_kubeconfig(client.server, credential)
 
@@ -94,6 +95,25 @@ def test_in_a_persons_name_it_may_what_the_role_says_and_nothing_else(gateway: R
     assert {one for one in asked if _may(gateway, PERSON, *one)} == ALLOWED
 
 
+@pytest.mark.parametrize(
+    "user",
+    ["node-access:bob", "node-access:", "node-access:alice2", "alice", "admin", "system:kube-controller-manager", "*"],
+)
+def test_a_stolen_token_acts_as_no_user_without_a_live_grant(gateway: RawClient, user: str) -> None:
+    assert _ask(gateway, {**PERSON, "Impersonate-User": user}).status == 403
+
+
+def test_without_a_live_grant_a_stolen_token_acts_as_nobody(
+    real_control_plane: ControlPlane, gateway: RawClient
+) -> None:
+    """The rule for users goes with the last creator, and comes with the next one."""
+    asyncio.run(_ensure(real_control_plane, ()))
+    wait_until(lambda: _ask(gateway, PERSON).status == 403, "the last grant has ended")
+    assert _ask(gateway, {"Impersonate-User": "system:kube-controller-manager"}).status == 403
+    asyncio.run(_ensure(real_control_plane))
+    wait_until(lambda: _ask(gateway, PERSON).status == 200, "the next grant is live")
+
+
 def test_without_the_group_a_person_may_nothing(gateway: RawClient) -> None:
     assert _ask(gateway, ALICE).status == 403
 
@@ -116,7 +136,7 @@ def test_it_impersonates_no_service_account_and_no_extra(gateway: RawClient) -> 
 
 def test_by_itself_it_may_nothing(gateway: RawClient) -> None:
     assert gateway.get(PODS).status == 403
-    assert {one for one in ALLOWED | REFUSED if _may(gateway, {}, *one)} == {("", "users", "impersonate")}
+    assert {one for one in ALLOWED | REFUSED if _may(gateway, {}, *one)} == set()
 
 
 def test_what_is_stored_is_what_is_wanted(real_control_plane: ControlPlane, prepared: tuple[Credential, bytes]) -> None:
@@ -132,9 +152,9 @@ def test_what_is_stored_is_what_is_wanted(real_control_plane: ControlPlane, prep
         assert admin.get(role).expect(200)["rules"] == rules
 
 
-async def _ensure(plane: ControlPlane) -> None:
+async def _ensure(plane: ControlPlane, creators: Sequence[str] = CREATORS) -> None:
     async with Client(plane.connection()) as client:
-        await ensure_objects(client)
+        await ensure_objects(client, creators)
 
 
 def test_taken_away_the_token_opens_nothing(real_control_plane: ControlPlane, gateway: RawClient) -> None:

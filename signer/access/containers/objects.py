@@ -6,7 +6,7 @@ changed it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ PEOPLE: Final = "node-access-containers"
 PEOPLE_GROUP: Final = "node-access:containers"
 """The one group that the gateway may impersonate."""
 USER_PREFIX: Final = "node-access:"
-"""The gateway impersonates users whose names begin so. RBAC has no prefixes, so that is a rule of the gateway alone."""
+"""The gateway impersonates users whose names begin so. RBAC has no prefixes, so its role names each of them."""
 _RBAC: Final = "rbac.authorization.k8s.io"
 _READ: Final = ["get", "list"]
 _LABELS: Final = {OWNER_LABEL: OWNER}
@@ -102,7 +102,16 @@ SERVICE_ACCOUNT: Final = WantedObject(
     ("automountServiceAccountToken",),
 )
 
-WANTED: Final = (
+
+def gateway_role(creators: Sequence[str]) -> WantedObject:
+    """The gateway's own role. Without creators it has no rule for users: one with no names would mean every user."""
+    names = [USER_PREFIX + creator for creator in creators]
+    users = {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": names}
+    group = {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["groups"], "resourceNames": [PEOPLE_GROUP]}
+    return _role(GATEWAY, *((users,) if names else ()), group)
+
+
+_PEOPLE: Final = (
     _role(
         PEOPLE,
         {"verbs": _READ, "apiGroups": [""], "resources": ["pods"]},
@@ -115,15 +124,20 @@ WANTED: Final = (
         {"verbs": _READ, "apiGroups": ["batch"], "resources": ["jobs"]},
     ),
     _binding(PEOPLE, {"kind": "Group", "apiGroup": _RBAC, "name": PEOPLE_GROUP}),
-    _role(
-        GATEWAY,
-        {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"]},
-        {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["groups"], "resourceNames": [PEOPLE_GROUP]},
-    ),
+)
+_ACCOUNT: Final = (
     SERVICE_ACCOUNT,
     _binding(GATEWAY, {"kind": "ServiceAccount", "name": GATEWAY, "namespace": NAMESPACE}),
 )
-"""In the order in which they are made: the gateway gets its rights last. They are removed in the opposite order."""
+
+
+def wanted_objects(creators: Sequence[str]) -> tuple[WantedObject, ...]:
+    """In the order in which they are made: the gateway gets its rights last. They are removed in the opposite order."""
+    return (*_PEOPLE, gateway_role(creators), *_ACCOUNT)
+
+
+WANTED: Final = wanted_objects(())
+"""As they are while nobody has a grant for a container."""
 
 
 __all__ = [
@@ -136,4 +150,6 @@ __all__ = [
     "USER_PREFIX",
     "WANTED",
     "WantedObject",
+    "gateway_role",
+    "wanted_objects",
 ]

@@ -23,6 +23,7 @@ from signer.access.containers.conditions import (
     Problem,
 )
 from signer.access.containers.connections import ConnectionSecrets
+from signer.access.containers.creators import Creators
 from signer.access.containers.credential import Credential, render_kubeconfig, request_credential
 from signer.access.containers.wishes import Wish
 from signer.access.containers.workload import ForeignObject, WorkloadCalls, ensure_objects, remove_objects
@@ -73,6 +74,7 @@ class ContainerAccessReconciler:
         key: ClusterKey,
         *,
         connections: ConnectionSecrets,
+        creators: Creators,
         slots: TimedSemaphore,
         changed: Callable[[], None],
         now: Callable[[], datetime],
@@ -81,6 +83,7 @@ class ContainerAccessReconciler:
         """``changed`` is called when conditions have changed. ``slots`` limits the looks at all workload clusters."""
         self._key = key
         self._connections = connections
+        self._creators = creators
         self._slots = slots
         self._changed = changed
         self._now = now
@@ -110,12 +113,13 @@ class ContainerAccessReconciler:
                 return (PolicyCondition(CONTAINER_ACCESS_READY, True, CONNECTED, message),)
 
     def wake(self) -> None:
-        """The Cluster or its policy have changed."""
+        """The Cluster, its policy or the creators of its grants have changed."""
         self._wanted.set()
 
     async def run(self, client: WorkloadClient) -> None:
         """Work until cancelled."""
         self._connections.follow(self._key, self._changed)
+        self._creators.follow(self._key, self.wake)
         while True:
             self._wanted.clear()
             before = tuple(self.conditions)
@@ -144,8 +148,12 @@ class ContainerAccessReconciler:
     async def _ensure(self, client: WorkloadClient) -> float:
         self._is_removed = False
         try:
-            uid = await ensure_objects(client)
+            creators = self._creators.wanted(self._key)
+            uid = await ensure_objects(client, creators)
+            self._creators.written(self._key, creators)
             credential = await self._current(client, uid)
+        except Deferred:
+            return self._waiting()
         except ForeignObject as error:
             return self._failed(FOREIGN_OBJECT, str(error))
         except Conflict:
@@ -159,7 +167,8 @@ class ContainerAccessReconciler:
         self._connections.offer(self._key, render_kubeconfig(client.server, credential))
         self._shown, self._waits = Connected(), 0
         until_renewal = (credential.renewed - self._now()).total_seconds()
-        return max(min(VERIFIED_SECONDS, until_renewal), 1.0)
+        until_change = self._creators.seconds_left(self._key)
+        return max(min(VERIFIED_SECONDS, until_renewal, until_change), 1.0)
 
     async def _current(self, client: WorkloadClient, uid: str) -> Credential:
         """The credential, a new one if half of its time is over, or the ServiceAccount is another one."""
@@ -172,6 +181,7 @@ class ContainerAccessReconciler:
     async def _remove(self, client: WorkloadClient) -> float:
         """The token ends with its ServiceAccount."""
         self._connections.withdraw(self._key)
+        self._creators.withdrawn(self._key)
         if self._is_removed:
             self._shown = NoProblem()
             return IDLE_SECONDS

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from signer.access.containers.objects import NAMESPACE, NAMESPACE_BODY, SERVICE_ACCOUNT, WANTED, WantedObject
+from signer.access.containers.objects import (
+    NAMESPACE,
+    NAMESPACE_BODY,
+    SERVICE_ACCOUNT,
+    WANTED,
+    WantedObject,
+    wanted_objects,
+)
 from signer.admission.manifests import OWNER, OWNER_LABEL
 from signer.kube.calls import Delete, GetCreateReplace
 from signer.kube.client import JsonObject
@@ -24,9 +31,9 @@ class ForeignObject(Exception):
     """An object with a name of ours is somebody else's; the message names it, and the remedy."""
 
 
-async def ensure_objects(client: WorkloadCalls) -> str:
-    """Make what is missing, and put back what somebody changed. Returns the UID of the ServiceAccount: tokens are for
-    that one, and not for a later one of its name.
+async def ensure_objects(client: WorkloadCalls, creators: Sequence[str]) -> str:
+    """Make what is missing, and put back what somebody changed. The gateway may act as ``creators`` and nobody else.
+    Returns the UID of the ServiceAccount: tokens are for that one, and not for a later one of its name.
 
     Raises:
         ForeignObject: an object of that name has not the controller's label. It stays as it is.
@@ -35,7 +42,7 @@ async def ensure_objects(client: WorkloadCalls) -> str:
     with contextlib.suppress(AlreadyExists):
         await _make_namespace(client)
     account: Mapping[str, Any] = {}
-    for wanted in WANTED:
+    for wanted in wanted_objects(creators):
         found = await _ensure(client, wanted)
         if wanted is SERVICE_ACCOUNT:
             account = found

@@ -16,6 +16,10 @@ import asyncssh
 
 MAXIMUM_WAITING_BYTES: Final = 256 * 1024
 """Of input that was received and not yet passed on. Then the channel stops to read, and its window closes."""
+EVENT_BYTES: Final = 256
+"""What an event takes besides its data."""
+MAXIMUM_WAITING_SIGNALS: Final = 4
+"""Further ones are dropped until one was passed on."""
 CHUNK_BYTES: Final = 32 * 1024
 
 
@@ -69,7 +73,8 @@ class Channel:
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._is_gone = False
-        self._on_gone: Callable[[], None] = _nothing
+        self._on_gone: list[Callable[[], None]] = []
+        self._signals = 0
         self._channel: SSHChannel | None = None
 
     # For callbacks
@@ -80,8 +85,14 @@ class Channel:
 
     def received(self, event: Event) -> None:
         """Something has come."""
-        if isinstance(event, Data):
-            self._waiting += len(event.content)
+        if isinstance(event, Signalled):
+            if self._signals >= MAXIMUM_WAITING_SIGNALS:
+                return
+            self._signals += 1
+        elif isinstance(event, Resized):
+            self._events = deque(one for one in self._events if not isinstance(one, Resized))  # the last one counts
+        elif isinstance(event, Data):
+            self._waiting += len(event.content) + EVENT_BYTES
             if self._waiting > MAXIMUM_WAITING_BYTES and self._channel is not None:
                 self._channel.pause_reading()
         self._events.append(event)
@@ -92,7 +103,8 @@ class Channel:
         self._is_gone = True
         self.received(Gone())
         self._may_write.set()
-        self._on_gone()
+        for call in self._on_gone:
+            call()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than we write."""
@@ -106,7 +118,7 @@ class Channel:
 
     def when_gone(self, call: Callable[[], None]) -> None:
         """Call it when the channel closes; at once if it has."""
-        self._on_gone = call
+        self._on_gone.append(call)
         if self._is_gone:
             call()
 
@@ -118,8 +130,10 @@ class Channel:
             self._has_event.clear()
             await self._has_event.wait()
         event = self._events.popleft()
+        if isinstance(event, Signalled):
+            self._signals -= 1
         if isinstance(event, Data):
-            self._waiting -= len(event.content)
+            self._waiting -= len(event.content) + EVENT_BYTES
             if self._waiting <= MAXIMUM_WAITING_BYTES // 2 and self._channel is not None and not self._is_gone:
                 self._channel.resume_reading()
         return event
@@ -150,10 +164,6 @@ class Channel:
         """Close it, once everything is written."""
         if self._channel is not None:
             self._channel.close()
-
-
-def _nothing() -> None:
-    pass
 
 
 __all__ = ["CHUNK_BYTES", "Channel", "ChannelGone", "Data", "EndOfInput", "Event", "Gone", "Resized", "Signalled"]

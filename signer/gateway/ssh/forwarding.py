@@ -12,6 +12,7 @@ import asyncssh
 
 from signer.gateway.opening import Closed
 from signer.gateway.resolver import NotResolved
+from signer.gateway.ssh.bounds import bound_channel
 from signer.gateway.ssh.channel import Channel, ChannelGone, Data, EndOfInput, Gone
 from signer.gateway.ssh.session import Entered
 from signer.gateway.streams import PodName, PortForwardFailed, PortStream, StreamEnded, port_stream
@@ -25,12 +26,15 @@ _MAXIMUM_PORT: Final = 65535
 class PortChannel(asyncssh.SSHTCPSession[bytes]):
     """Implements asyncssh's callbacks."""
 
-    def __init__(self, run: Callable[[Channel], None]) -> None:
+    def __init__(self, run: Callable[[Channel], None], gone: Callable[[], None]) -> None:
+        """``gone`` is called when the channel is closed."""
         self._run = run
         self._stream = Channel()
+        self._stream.when_gone(gone)
 
     def connection_made(self, chan: asyncssh.SSHTCPChannel[bytes]) -> None:
         """See SSHTCPSession."""
+        bound_channel(chan)
         self._stream.opened(chan)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -77,25 +81,37 @@ def require_pod_itself(host: str, port: int) -> None:
 
 
 async def open_port(
-    connection: Entered, port: int, start: Callable[[Coroutine[Any, Any, None]], None]
+    connection: Entered,
+    port: int,
+    start: Callable[[Coroutine[Any, Any, None]], None],
+    gone: Callable[[], None],
 ) -> asyncssh.SSHTCPSession[bytes]:
-    """A connection to a port of the pod. ``start`` runs what copies, as one of the connection's channels.
+    """A connection to a port of the pod. ``start`` runs what copies, as one of the connection's channels. ``gone`` is
+    called when the channel is closed, or was not opened.
 
     Raises:
         asyncssh.ChannelOpenError: there is none.
     """
+    try:
+        stream = await _port_stream(connection, port)
+    except BaseException:
+        gone()
+        raise
+    return PortChannel(lambda channel: start(_copy(stream, channel)), gone)
+
+
+async def _port_stream(connection: Entered, port: int) -> PortStream:
     try:
         if not connection.opening().has_port_forwarding:
             raise _prohibited("the access grant does not permit port forwarding")
         container = await connection.container()
         if container.shares_host_network:
             raise _prohibited(f"pod {container.pod} uses its node's network: its ports are the node's")
-        stream = await port_stream(connection.api(), PodName(container.namespace, container.pod), port)
+        return await port_stream(connection.api(), PodName(container.namespace, container.pod), port)
     except (Closed, NotResolved) as error:
         raise _failed(error.message) from None
     except (ApiError, ValueError) as error:
         raise _failed(str(error)) from None
-    return PortChannel(lambda channel: start(_copy(stream, channel)))
 
 
 async def _copy(stream: PortStream, channel: Channel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -38,6 +39,7 @@ async def listening(parts: Parts, listen: tuple[str, int], host_keys: HostKeys) 
     Raises:
         OSError: the address cannot be listened at.
     """
+    asyncssh.set_log_level(logging.WARNING)  # below, it logs commands, user names and environments
     host, port = listen
     limits = parts.limits
     server = await asyncssh.listen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.keys import PublicKey, parse_public_key
 from signer.gateway.clusters import Clusters
 from signer.gateway.commands import SessionMark, end_command
-from signer.gateway.limits import Connections, Limits, TooMany
+from signer.gateway.limits import Connections, Limits, TooMany, counted_address
 from signer.gateway.metrics import GatewayMetrics
 from signer.gateway.opening import Closed, Opening
 from signer.gateway.openings import Address, Openings, Refused
@@ -34,6 +35,9 @@ WARNINGS: Final = (timedelta(minutes=10), timedelta(minutes=2))
 """Before the end, the terminals of a connection are told."""
 DISCONNECT_SECONDS: Final = 2.0
 """For clients to read why their sessions have ended."""
+MAXIMUM_ENTERED: Final = 64
+"""The last containers that a connection entered, whose processes it can signal. Workloads have new pods at times."""
+SIGNALS_SECONDS: Final = 60.0
 END_SECONDS: Final = 30.0
 """For the signal that ends a connection's processes."""
 _ENDED: Final = "the access grant has ended"
@@ -84,9 +88,14 @@ class GatewayConnection(asyncssh.SSHServer):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._state: _State = _NotLoggedIn()
-        self.mark = SessionMark.new()
+        self.mark = SessionMark.of_connection("")
         self._user = ""
         self._key: PublicKey | None = None
+        """The first one that a grant names. No other one counts on this connection, so a signature is always by it."""
+        self._attempts = 0
+        self._signals: deque[float] = deque()
+        self._places: set[object] = set()
+        """One for each channel, from the request to open it until it is closed."""
         self._source: Address | None = None
         self._counted = ""
         self._channels: set[asyncio.Task[None]] = set()
@@ -107,8 +116,9 @@ class GatewayConnection(asyncssh.SSHServer):
         text = str(peer[0]).partition("%")[0] if peer else ""
         try:
             self._source = ipaddress.ip_address(text)
-            self._parts.connections.opened(text)
-            self._counted = text
+            counted = counted_address(self._source)
+            self._parts.connections.opened(counted)
+            self._counted = counted
         except (ValueError, TooMany):
             self._parts.metrics.login("TooMany")
             conn.abort()
@@ -127,13 +137,14 @@ class GatewayConnection(asyncssh.SSHServer):
         if isinstance(self._state, _LoggedIn):
             self._parts.metrics.sessions.dec()
             self._log("logout", self._state.opening)
-            self._parts.start(self.signal("KILL"))
+            self._parts.start(self._signal_all(self._end_mark(), "KILL"))
 
     # The login
 
     def begin_auth(self, username: str) -> bool:
         """A login always takes a key."""
-        self._user = username
+        del username
+        self._count_attempt()
         return True
 
     def public_key_auth_supported(self) -> bool:
@@ -142,12 +153,23 @@ class GatewayConnection(asyncssh.SSHServer):
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
         """Whether to ask for a signature. Which container it opens is looked up when the signature has been checked."""
-        self._user = username
+        del username
+        self._count_attempt()
         try:
-            self._key = parse_public_key(key.public_data)
+            offered = parse_public_key(key.public_data)
         except SSHRefused:
             return False
-        return self._parts.openings.knows(self._key)
+        if self._key is None and self._parts.openings.knows(offered):
+            self._key = offered
+        return self._key == offered
+
+    def _count_attempt(self) -> None:
+        self._attempts += 1
+        if self._attempts > self._parts.limits.attempts_per_login:
+            self._is_ending = True
+            self._parts.metrics.login("TooManyAttempts")
+            message = "too many keys: name one with ssh -i, and set IdentitiesOnly=yes"
+            raise asyncssh.DisconnectError(asyncssh.DISC_NO_MORE_AUTH_METHODS_AVAILABLE, message)
 
     def auth_completed(self) -> None:
         """The client has the key: enter, or say why not."""
@@ -161,9 +183,11 @@ class GatewayConnection(asyncssh.SSHServer):
     def _enter(self) -> None:
         if self._key is None or self._source is None:
             raise TypeError("asyncssh has logged in a client without a key")
+        self._user = str(self._conn.get_extra_info("username"))  # that of the signature
         address = parse_container_address(self._user)
         opening = self._parts.openings.find(self._key, address, self._source)
         self._state = _LoggedIn(opening, address)
+        self.mark = SessionMark.of_connection(opening.uid)
         self._stop_listening = self._parts.openings.listen(opening.uid, self._changed)
         self._set_timers(opening)
         self._parts.metrics.login("Admitted")
@@ -226,18 +250,34 @@ class GatewayConnection(asyncssh.SSHServer):
         self._end(_STOPPING)
 
     async def signal(self, name: str) -> None:
-        """Send a signal to the connection's processes in its containers."""
-        for opening, container in tuple(self._entered.values()):
-            await self._signal_in(opening, container, name)
+        """See Entered."""
+        now = asyncio.get_running_loop().time()
+        while self._signals and self._signals[0] <= now - SIGNALS_SECONDS:
+            self._signals.popleft()
+        if len(self._signals) < self._parts.limits.signals_per_minute:
+            self._signals.append(now)
+            await self._signal_all(self.mark, name)
 
-    async def _signal_in(self, opening: Opening, container: RunningContainer, name: str) -> None:
+    def _end_mark(self) -> SessionMark:
+        """With the grant ends what any gateway has left of it in these containers, one that was killed among them."""
+        try:
+            self.opening()
+        except Closed:
+            return SessionMark.of_grant(self._logged_in().opening.uid)
+        return self.mark
+
+    async def _signal_all(self, mark: SessionMark, name: str) -> None:
+        for opening, container in tuple(self._entered.values()):
+            await self._signal_in(opening, container, mark, name)
+
+    async def _signal_in(self, opening: Opening, container: RunningContainer, mark: SessionMark, name: str) -> None:
         try:
             async with asyncio.timeout(END_SECONDS), self._parts.clusters.api(opening) as api:
                 stream = await exec_stream(
                     api,
                     PodName(container.namespace, container.pod),
                     container.container,
-                    end_command(self.mark, name),
+                    end_command(mark, name),
                     tty=False,
                     stdin=False,
                 )
@@ -264,6 +304,7 @@ class GatewayConnection(asyncssh.SSHServer):
     def session_requested(self) -> SessionChannel:
         """A shell, a command, or SFTP."""
         state = self._require_room()
+        gone = self._take_place()
         is_workload = not isinstance(state.address.of, Pod)
 
         def run(channel: SessionChannel) -> None:
@@ -271,7 +312,9 @@ class GatewayConnection(asyncssh.SSHServer):
             channel.stream.when_gone(lambda: self._sessions.discard(channel))
             self._start(Session(self, channel, names_pod=is_workload).run())
 
-        return SessionChannel(run, has_terminal=state.opening.has_terminal)
+        session = SessionChannel(run, has_terminal=state.opening.has_terminal)
+        session.stream.when_gone(gone)
+        return session
 
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
@@ -280,14 +323,20 @@ class GatewayConnection(asyncssh.SSHServer):
         del orig_host, orig_port
         self._require_room()
         require_pod_itself(dest_host, dest_port)
-        return open_port(self, dest_port, self._start)
+        return open_port(self, dest_port, self._start, self._take_place())
 
     def _require_room(self) -> _LoggedIn:
         if not isinstance(self._state, _LoggedIn) or self._is_ending:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, self._why)
-        if len(self._channels) >= self._parts.limits.channels_per_connection:
+        if len(self._places) >= self._parts.limits.channels_per_connection:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "the connection has too many channels")
         return self._state
+
+    def _take_place(self) -> Callable[[], None]:
+        """A place for a channel; returns what gives it back."""
+        place = object()
+        self._places.add(place)
+        return lambda: self._places.discard(place)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -309,7 +358,10 @@ class GatewayConnection(asyncssh.SSHServer):
         opening, address = self.opening(), self._logged_in().address
         async with self._parts.clusters.api(opening) as api:
             found = await self._parts.resolver.resolve(api, opening.container, address)
+        self._entered.pop(found.uid, None)
         self._entered[found.uid] = (opening, found)
+        if len(self._entered) > MAXIMUM_ENTERED:
+            del self._entered[next(iter(self._entered))]
         return found
 
     def _logged_in(self) -> _LoggedIn:

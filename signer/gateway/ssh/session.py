@@ -23,6 +23,7 @@ from signer.gateway.commands import (
 from signer.gateway.opening import Closed, Opening
 from signer.gateway.person import PersonAPI
 from signer.gateway.resolver import NotResolved, RunningContainer
+from signer.gateway.ssh.bounds import bound_channel
 from signer.gateway.ssh.channel import Channel, ChannelGone, Data, EndOfInput, Gone, Resized, Signalled
 from signer.gateway.streams import (
     EndOfInputUnsupported,
@@ -69,7 +70,7 @@ class Entered(Protocol):
         ...
 
     async def signal(self, name: str) -> None:
-        """Send a signal to the connection's processes in its containers."""
+        """Send a signal of the client to the connection's processes in its containers. Too many are dropped."""
         ...
 
 
@@ -98,6 +99,7 @@ class SessionChannel(asyncssh.SSHServerSession[bytes]):
     def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
         """See SSHServerSession."""
         self._ssh = chan
+        bound_channel(chan)
         self.stream.opened(chan)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 
 from attestors.wire.ssh.key_line import key_line
-from signer.access.containers import connections, reconciler
+from signer.access.containers import connections, creators, reconciler
 from signer.configuration import (
     AccessPermission,
     ContainersSwitchedOff,
@@ -18,7 +19,7 @@ from signer.configuration import (
 from signer.controller.cluster import workload_cluster
 from signer.controller.run import ControllerOptions
 from signer.kube.kubeconfig import parse_kubeconfig
-from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.kube.resources import ACCESS_GRANTS, NODE_ATTESTATION_POLICIES
 from signer.model.gateway_connection import GatewayConnection, connection_name, parse_gateway_connection
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.testing.api import EmbeddedAPI
@@ -27,9 +28,11 @@ from signer.testing.world import WorldCluster
 from tests.documents.grants import granted, requests_of, used
 from tests.documents.markdown import ROOT
 from tests.documents.test_grants import SERVICE_ACCOUNT, as_the_service_account
+from tests.integration.access.test_wing import condition as grant_condition
 from tests.integration.access.test_wing import install
 from tests.integration.fixtures import CONTROLLER_USER, Harness, keyed_mac
 from tests.integration.host_certificates import look_often
+from tests.support.access_objects import ALICE, USER_KEY
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
 
@@ -52,6 +55,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     look_often(monkeypatch)
     monkeypatch.setattr(connections, "SWEEP_SECONDS", 0.5)
     monkeypatch.setattr(reconciler, "VERIFIED_SECONDS", 0.5)
+    monkeypatch.setattr(creators, "GRACE", timedelta(seconds=1))
     monkeypatch.setattr(workload_cluster, "RECONCILE_REFILL_SECONDS", 0.2)
 
 
@@ -87,6 +91,23 @@ def names(api: EmbeddedAPI) -> set[str]:
     return {one for one in found if "/node-access-" in one}
 
 
+def make_grant(harness: Harness, cluster: WorldCluster) -> None:
+    """By Alice, for a container."""
+    harness.api.create(
+        {
+            "apiVersion": ACCESS_GRANTS.api_version,
+            "kind": "AccessGrant",
+            "metadata": {"name": "repair", "namespace": "default"},
+            "spec": {
+                "clusterRef": {"name": cluster.name},
+                "target": {"container": {"namespace": "web", "pod": "web-1", "container": "app"}},
+                "sshPublicKey": USER_KEY,
+                "createdBy": dict(ALICE),
+            },
+        }
+    )
+
+
 def as_alice(api: EmbeddedAPI, kubeconfig: bytes, **headers: str) -> int:
     """The status of a list of Pods by the gateway's credential, in somebody's name."""
     token = parse_kubeconfig(kubeconfig).bearer_token
@@ -102,7 +123,12 @@ def test_the_gateway_lists_pods_in_a_persons_name_and_does_nothing_in_its_own(
     controller = harness.run(ssh=SSH, access=access())
     kubeconfig, api = connection_of(harness, cluster).kubeconfig, embedded_api(cluster)
     alice = {"Impersonate_User": "node-access:alice"}
-    assert as_alice(api, kubeconfig, **alice, Impersonate_Group="node-access:containers") == 200
+    person = {**alice, "Impersonate_Group": "node-access:containers"}
+    assert as_alice(api, kubeconfig, **person) == 403, "nobody has a grant"
+    make_grant(harness, cluster)
+    wait_until(lambda: grant_condition(harness) == "CertificatesIssued", "certificates are issued", 60)
+    assert as_alice(api, kubeconfig, **person) == 200, "the role came before the certificate"
+    assert as_alice(api, kubeconfig, **{**person, "Impersonate_User": "node-access:bob"}) == 403
     assert as_alice(api, kubeconfig) == 403
     assert as_alice(api, kubeconfig, **alice) == 403
     assert as_alice(api, kubeconfig, **alice, Impersonate_Group="system:masters") == 403
@@ -110,6 +136,8 @@ def test_the_gateway_lists_pods_in_a_persons_name_and_does_nothing_in_its_own(
     sample = controller.options.metrics.registry.get_sample_value
     labels = {"cluster": f"default/{cluster.name}"}
     assert sample("node_attestation_container_access_ready", labels) == 1
+    harness.api.delete("accessgrants", "repair", "default")
+    wait_until(lambda: as_alice(api, kubeconfig, **person) == 403, "the right ends with the grant", 30)
     read = parse_kubeconfig(kubeconfig)
     own = parse_kubeconfig(api.kubeconfig(cluster.name).encode())
     assert (read.server, read.certificate_authority) == (own.server, own.certificate_authority)

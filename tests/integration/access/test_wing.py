@@ -52,7 +52,8 @@ def install(harness: Harness) -> None:
     for text in access_definitions():
         harness.api.install_crd(yaml.safe_load(text))
     rbac = "rbac.authorization.k8s.io"
-    rule = {"apiGroups": [ACCESS_GRANTS.group], "resources": ["logins"], "resourceNames": ["root"], "verbs": ["use"]}
+    names = ["root", "container"]
+    rule = {"apiGroups": [ACCESS_GRANTS.group], "resources": ["logins"], "resourceNames": names, "verbs": ["use"]}
     metadata = {"name": "logins", "namespace": "default"}
     role = {"apiGroup": rbac, "kind": "Role", "name": "logins"}
     subject = {"kind": "User", "apiGroup": rbac, "name": "alice"}

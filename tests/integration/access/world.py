@@ -20,6 +20,7 @@ from signer.access import bastion_objects
 from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
 from signer.access.clocks import ClockAnswer, ClocksAgree
+from signer.access.containers.creators import NoGateway
 from signer.access.creator import Guard, Lock, Protected
 from signer.access.gathering import Sources
 from signer.access.parts import (
@@ -443,6 +444,7 @@ class Process:
             revocation_list=self.revocation_list,
             authorities_of=_authorities_of,
             audit_log=world.audit,
+            gateway_users=NoGateway(),
         )
         certificates = GrantCertificates(
             caches=self.caches,

@@ -112,7 +112,13 @@ def test_every_reason_of_the_controller_has_its_words() -> None:
     of_the_end = {"NotReached", "NotEnded", "Revoking", "Publishing", "Terminated"}
     held = {one.value for one in GrantReason} - passed - of_the_end
     certificates = {one.value for one in CertificateReason}
-    raised = {"RevocationsUnknown", "RevocationListFull", "AuthorityChanged", "SigningFailed"}  # names of exceptions
+    raised = {
+        "RevocationsUnknown",
+        "RevocationListFull",
+        "AuthorityChanged",
+        "SigningFailed",
+        "GatewayNotReady",
+    }  # names of exceptions
     assert causes | held | certificates | raised == ours
 
 

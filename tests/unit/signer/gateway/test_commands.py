@@ -85,7 +85,7 @@ def test_an_image_without_a_server_of_sftp_says_127(shell: object, tmp_path: Pat
 def test_the_end_finds_every_process_that_has_kept_its_environment(shell: object, tmp_path: Path) -> None:
     """Also those that left their session; and no other connection's."""
     sh = shell(tmp_path)  # type: ignore[operator]
-    mark, other = SessionMark.new(), SessionMark.new()
+    mark, other = SessionMark.of_connection("u-1"), SessionMark.of_connection("u-1")
     script = "sleep 300 & setsid sleep 300 & nohup sleep 300 >/dev/null 2>&1 & echo started; wait"
     ours, theirs = (
         subprocess.Popen([sh, *session_command(one, "", script, "")[1:]], stdout=subprocess.PIPE)
@@ -142,4 +142,4 @@ def test_a_hostile_terminal_is_dumb() -> None:
 
 
 def test_marks_differ() -> None:
-    assert SessionMark.new() != SessionMark.new()
+    assert SessionMark.of_connection("u-1") != SessionMark.of_connection("u-1")

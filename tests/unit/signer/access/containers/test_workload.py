@@ -38,6 +38,11 @@ def ask(api: EmbeddedAPI, work: Callable[[Client], Awaitable[T]]) -> T:
     return asyncio.run(asked())
 
 
+async def ensured(client: Any) -> str:
+    """With one creator."""
+    return await ensure_objects(client, ("alice",))
+
+
 def stored(api: EmbeddedAPI) -> list[tuple[Any, ...]]:
     """What is kept of each object, and its UID and version."""
     found = []
@@ -49,14 +54,19 @@ def stored(api: EmbeddedAPI) -> list[tuple[Any, ...]]:
 
 
 def test_they_are_made_once(api: EmbeddedAPI) -> None:
-    uid = ask(api, ensure_objects)
+    uid = ask(api, ensured)
     before = stored(api)
     assert uid == api.get("serviceaccounts", GATEWAY, NAMESPACE)["metadata"]["uid"]
-    assert ask(api, ensure_objects) == uid
+    assert ask(api, ensured) == uid
     assert stored(api) == before, "what is stored is what is wanted"
     rules = {one["metadata"]["name"]: one["rules"] for one in api.objects("clusterroles") if "rules" in one}
     assert rules[GATEWAY] == [
-        {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"]},
+        {
+            "verbs": ["impersonate"],
+            "apiGroups": [""],
+            "resources": ["users"],
+            "resourceNames": ["node-access:alice"],
+        },
         {
             "verbs": ["impersonate"],
             "apiGroups": [""],
@@ -69,6 +79,16 @@ def test_they_are_made_once(api: EmbeddedAPI) -> None:
     assert allowed == {(one, verb) for one in workloads for verb in ("get", "list")} | {
         (f"pods/{one}", verb) for one in ("exec", "portforward") for verb in ("get", "create")
     }
+
+
+def test_the_gateway_acts_as_the_creators_of_live_grants_alone(api: EmbeddedAPI) -> None:
+    """Without creators, there is no rule for users: an empty ``resourceNames`` would mean all of them."""
+    for creators in (("alice", "bob"), ("bob",), (), ("*",)):
+        ask(api, lambda client, creators=creators: ensure_objects(client, creators))  # type: ignore[misc]
+        rules = api.get("clusterroles", GATEWAY)["rules"]
+        users = [rule["resourceNames"] for rule in rules if rule["resources"] == ["users"]]
+        assert users == ([[f"node-access:{one}" for one in creators]] if creators else [])
+        assert all(rule["resourceNames"] for rule in rules)
 
 
 @pytest.mark.parametrize(
@@ -84,14 +104,14 @@ def test_they_are_made_once(api: EmbeddedAPI) -> None:
     ],
 )
 def test_what_somebody_changed_is_put_back(api: EmbeddedAPI, plural: str, name: str, change: dict[str, Any]) -> None:
-    ask(api, ensure_objects)
+    ask(api, ensured)
     before = stored(api)
     namespace = NAMESPACE if plural == "serviceaccounts" else ""
     for subject in change.get("subjects") or ():
         subject["apiGroup"] = "rbac.authorization.k8s.io"
     api.patch(plural, name, change, namespace)
     assert stored(api) != before
-    ask(api, ensure_objects)
+    ask(api, ensured)
     assert [one[:-1] for one in stored(api)] == [one[:-1] for one in before]
     found = api.get(plural, name, namespace)
     assert found["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "node-attestation-controller"}
@@ -100,37 +120,37 @@ def test_what_somebody_changed_is_put_back(api: EmbeddedAPI, plural: str, name: 
 
 def test_a_binding_of_another_role_is_replaced(api: EmbeddedAPI) -> None:
     """API servers let nobody change a binding's role, so somebody made the binding again."""
-    ask(api, ensure_objects)
+    ask(api, ensured)
     found = api.get("clusterrolebindings", GATEWAY)
     api.delete("clusterrolebindings", GATEWAY)
     role = {**found["roleRef"], "name": "cluster-admin"}
     metadata = {"name": GATEWAY, "labels": found["metadata"]["labels"]}
     api.create({**found, "metadata": metadata, "roleRef": role})
-    ask(api, ensure_objects)
+    ask(api, ensured)
     assert api.get("clusterrolebindings", GATEWAY)["roleRef"] == found["roleRef"]
 
 
 @pytest.mark.parametrize("plural", ["clusterroles", "clusterrolebindings", "serviceaccounts"])
 def test_an_object_of_somebody_else_stays(api: EmbeddedAPI, plural: str) -> None:
-    ask(api, ensure_objects)
+    ask(api, ensured)
     namespace = NAMESPACE if plural == "serviceaccounts" else ""
     theirs = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}}
     version = api.patch(plural, GATEWAY, theirs, namespace)["metadata"]["resourceVersion"]
     with pytest.raises(ForeignObject, match=f"{GATEWAY}.*delete it"):
-        ask(api, ensure_objects)
+        ask(api, ensured)
     assert ask(api, remove_objects)
     assert api.get(plural, GATEWAY, namespace)["metadata"]["resourceVersion"] == version
 
 
 def test_a_namespace_of_somebody_else_will_do(api: EmbeddedAPI) -> None:
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {"a": "b"}}})
-    ask(api, ensure_objects)
+    ask(api, ensured)
     assert api.get("namespaces", NAMESPACE)["metadata"]["labels"]["a"] == "b"
 
 
 def test_they_are_removed_and_the_namespace_stays(api: EmbeddedAPI) -> None:
     assert not ask(api, remove_objects)
-    ask(api, ensure_objects)
+    ask(api, ensured)
     assert ask(api, remove_objects)
     for wanted in WANTED:
         plural = PLURALS[wanted.body["kind"]]
@@ -144,10 +164,10 @@ def test_the_rights_come_last_and_go_first() -> None:
     memory: Any = WorkloadMemory(lambda: START)
     memory.faults.of["POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings"] = Forbidden("no", status=403)
     with pytest.raises(Forbidden):
-        asyncio.run(ensure_objects(memory))
+        asyncio.run(ensured(memory))
     assert not memory.found("serviceaccounts", GATEWAY)
     memory.faults.of.clear()
-    asyncio.run(ensure_objects(memory))
+    asyncio.run(ensured(memory))
     made = [call.path for call in memory.calls if call.method == "POST"]
     asyncio.run(remove_objects(memory))
     removed = [call.path for call in memory.calls if call.method == "DELETE"]
@@ -157,7 +177,7 @@ def test_the_rights_come_last_and_go_first() -> None:
 
 def test_a_change_between_look_and_write_is_not_overwritten() -> None:
     memory: Any = WorkloadMemory(lambda: START)
-    asyncio.run(ensure_objects(memory))
+    asyncio.run(ensured(memory))
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{GATEWAY}"
     memory.api.edit(path, {"rules": []})
     read = memory.get
@@ -170,4 +190,4 @@ def test_a_change_between_look_and_write_is_not_overwritten() -> None:
 
     memory.get = meddle
     with pytest.raises(Conflict):
-        asyncio.run(ensure_objects(memory))
+        asyncio.run(ensured(memory))

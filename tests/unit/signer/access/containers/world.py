@@ -14,7 +14,9 @@ from attestors.wire.node_access import Trust
 from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.signatures import public_key_of
 from signer.access.containers.connections import ConnectionSecrets
+from signer.access.containers.creators import Creators
 from signer.access.containers.reconciler import ContainerAccessReconciler
+from signer.access.store import StoredGrant, stored_grant
 from signer.authority.ssh.authorities import HostAuthority, UserAuthority
 from signer.configuration import AccessPermission
 from signer.kube.client import JsonObject
@@ -26,7 +28,9 @@ from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time
 from signer.model.gateway_connection import GatewayConnection, connection_name, parse_gateway_connection
 from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason, SSHAuthorities
+from signer.store.cache import Cache
 from tests.support.openssh import private_key
+from tests.unit.signer.access.looks import KEYS
 from tests.unit.signer.rotation.memory_api import Call, Interfere, MemoryAPI, MemoryClient, Moment, Objects
 from tests.unit.signer.ssh import world as ssh_world
 from tests.unit.signer.ssh.world import KEY, START
@@ -90,6 +94,14 @@ class WorkloadMemory(MemoryClient):
         return next((one for path, one in self.api.objects.found.items() if path.endswith(f"/{plural}/{name}")), {})
 
 
+def grants_cache(*, is_filled: bool = True) -> Cache[StoredGrant]:
+    """The controller's cache of AccessGrants."""
+    grants = Cache("accessgrants", stored_grant)
+    if is_filled:
+        grants.filled.set()
+    return grants
+
+
 async def until(holds: Callable[[], Any]) -> None:
     """Wait for something that other tasks do."""
     for _ in range(5000):
@@ -107,6 +119,8 @@ class Process:
     ssh: ssh_world.Process
     authorities: SSHAuthorities
     connections: ConnectionSecrets
+    creators: Creators
+    grants: Cache[StoredGrant]
     reconciler: ContainerAccessReconciler
     changes: list[str] = field(default_factory=list)
 
@@ -130,6 +144,7 @@ class World:
         self.management = ssh_world.World(ssh={"access": {}} if access else {})
         self.management_faults = Faults()
         self.memory = WorkloadMemory(lambda: self.now)
+        self.monotonic = 0.0
 
     @property
     def workload(self) -> Any:
@@ -159,16 +174,19 @@ class World:
         )
         known.on_change(connections.changed)
         changes: list[str] = []
+        grants = grants_cache()
+        creators = Creators(keys=lambda: KEYS, grants=grants, now=lambda: self.now, monotonic=lambda: self.monotonic)
         reconciler = ContainerAccessReconciler(
             KEY,
             connections=connections,
+            creators=creators,
             slots=TimedSemaphore(4, 2.0),
             changed=lambda: changes.append("changed"),
             now=lambda: self.now,
             random=Random(0),
         )
         connections.follow(KEY, lambda: changes.append("followed"))
-        return Process(self, ssh, known, connections, reconciler, changes)
+        return Process(self, ssh, known, connections, creators, grants, reconciler, changes)
 
     @property
     def secret(self) -> JsonObject:
