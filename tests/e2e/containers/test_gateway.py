@@ -138,7 +138,7 @@ def test_a_forced_command_runs_instead(gateway: GatewayOfTest, web: Pod) -> None
 
 
 def test_twenty_megabytes_both_ways(grant: GrantOfTest) -> None:
-    """68. The API server speaks version 4, so the command counts bytes instead of waiting for the end."""
+    """68. API servers may speak version 4, so the command counts bytes instead of waiting for the end."""
     data = secrets.token_bytes(20 * MEBIBYTE)
     digest = hashlib.sha256(data).hexdigest()
     up = grant.ssh(USER, f"head -c {len(data)} | sha256sum", data=data)
@@ -149,8 +149,35 @@ def test_twenty_megabytes_both_ways(grant: GrantOfTest) -> None:
     assert hashlib.sha256(down.stdout).hexdigest() == digest, down.stderr
 
 
+def test_the_end_of_input_reaches_the_command(grant: GrantOfTest) -> None:
+    """67, version 5: commands that read to the end, and files of any size."""
+    require(grant, ends_input=True)
+    assert grant.ssh(USER, "cat", data=b"hello").stdout == b"hello"
+    data = secrets.token_bytes(20 * MEBIBYTE)
+    stored = grant.ssh(USER, "cat > /tmp/data", data=data)
+    assert (stored.returncode, stored.stderr) == (0, b"")
+    down = grant.ssh(USER, "cat /tmp/data; rm /tmp/data")
+    assert hashlib.sha256(down.stdout).hexdigest() == hashlib.sha256(data).hexdigest(), down.stderr
+    ended = grant.ssh(USER, "sh -s", data=b"echo from input; exit 5")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (5, b"from input\n", b"")
+
+
+def test_an_empty_input_ends_at_once(grant: GrantOfTest) -> None:
+    """67, version 5: ssh -n, whose input has ended before the command starts."""
+    require(grant, ends_input=True)
+    done = grant.ssh(USER, "cat; echo $?")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"0\n", b"")
+
+
+def require(grant: GrantOfTest, *, ends_input: bool) -> None:
+    """Skip the test for the other versions of the API server."""
+    if grant.gateway.cluster.can_end_input is not ends_input:
+        pytest.skip(f"for kube-apiserver {'1.30 or newer' if ends_input else 'before 1.30'}")
+
+
 def test_the_end_of_input_that_cannot_be_passed_on_is_said(grant: GrantOfTest) -> None:
     """67, version 4."""
+    require(grant, ends_input=False)
     with grant.start(USER, "cat") as process:
         assert process.stdin is not None
         assert process.stdout is not None

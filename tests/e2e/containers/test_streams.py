@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 import pytest
@@ -56,23 +56,32 @@ def binding(name: str, kind: str, subject: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def connection(container_cluster: ContainerCluster) -> ClusterConnection:
+def connection(container_cluster: ContainerCluster) -> Iterator[ClusterConnection]:
     """A credential that may only impersonate, rights of the group, and two Pods."""
     impersonate = {"apiGroups": [""], "verbs": ["impersonate"]}
     pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
     streams = {"apiGroups": [""], "resources": ["pods/exec", "pods/portforward"], "verbs": ["get", "create"]}
     users, group = {"resources": ["users"]}, {"resources": ["groups"], "resourceNames": [CONTAINERS_GROUP]}
+    made = {
+        "clusterroles": (
+            role("streams-gateway", impersonate | users, impersonate | group),
+            role("streams-containers", pods, streams),
+        ),
+        "clusterrolebindings": (
+            binding("streams-gateway", "User", GATEWAY),
+            binding("streams-containers", "Group", CONTAINERS_GROUP),
+        ),
+    }
     administrator = container_cluster.administrator
-    for made in (
-        role(GATEWAY, impersonate | users, impersonate | group),
-        role("node-access-containers", pods, streams),
-    ):
-        administrator.post(f"{_RBAC}/clusterroles", made).expect(201)
-    for bound in (binding(GATEWAY, "User", GATEWAY), binding("node-access-containers", "Group", CONTAINERS_GROUP)):
-        administrator.post(f"{_RBAC}/clusterrolebindings", bound).expect(201)
+    for kind, objects in made.items():
+        for one in objects:
+            administrator.post(f"{_RBAC}/{kind}", one).expect(201)
     container_cluster.create(pod_manifest(SHELL.name, [shell_container()]))
     container_cluster.create(pod_manifest(DISTROLESS.name, [distroless_container()]))
-    return container_cluster.plane.connection(GATEWAY, ())
+    yield container_cluster.plane.connection(GATEWAY, ())
+    for kind, objects in made.items():  # the gateway's tests count on their own
+        for one in objects:
+            administrator.delete(f"{_RBAC}/{kind}/{one['metadata']['name']}").expect(200)
 
 
 @pytest.fixture
@@ -126,15 +135,32 @@ async def test_a_program_that_is_not_there_is_no_exit_code(api: PersonAPI) -> No
     assert isinstance(result, Failed)
 
 
-async def test_input_on_an_old_kubelet_has_no_end(api: PersonAPI) -> None:
+async def test_input_ends_where_the_api_server_can_say_so(api: PersonAPI, container_cluster: ContainerCluster) -> None:
+    """From Kubernetes 1.30 on; before that the stream says that it cannot."""
     stream = await exec_stream(api, SHELL, "app", ["cat"], tty=False)
     await stream.send(b"hello\n")
     assert await anext(stream) == Output(StandardStream.STDOUT, b"hello\n")
+    if container_cluster.can_end_input:
+        await stream.send(b"bye\n")
+        await stream.end_input()
+        assert await all_of(stream) == (b"bye\n", b"", Exited(0))
+        return
     with pytest.raises(EndOfInputUnsupported):
         await stream.end_input()
     await stream.close()
     (result,) = [item async for item in stream]
     assert isinstance(result, Failed)
+
+
+async def test_the_end_of_input_follows_all_of_it(api: PersonAPI, container_cluster: ContainerCluster) -> None:
+    if not container_cluster.can_end_input:
+        pytest.skip("version 5 of the protocol: kube-apiserver 1.30 or newer")
+    data = secrets.token_bytes(4 * 1024 * 1024)
+    stream = await exec_stream(api, SHELL, "app", ["sha256sum"], tty=False)
+    await stream.send(data)
+    await stream.end_input()
+    out, _, result = await all_of(stream)
+    assert (out.split()[0].decode(), result) == (hashlib.sha256(data).hexdigest(), Exited(0))
 
 
 async def test_megabytes_in_both_directions(api: PersonAPI) -> None:

@@ -23,6 +23,8 @@ from tests.support.processes import ProgramFailed, wait_until
 from tests.support.raw_client import RawClient, WatchEvent
 
 _READY_SECONDS: Final = 60.0
+_SINCE_END_OF_INPUT: Final = (1, 30)
+"""Since then, an API server speaks ``v5.channel.k8s.io``."""
 _LOG_CHARACTERS: Final = 4000
 
 
@@ -39,6 +41,11 @@ class ContainerCluster:
     runtime: Runtime
     kubelet: Kubelet
     administrator: RawClient
+
+    @property
+    def can_end_input(self) -> bool:
+        """Whether ``pods/exec`` by WebSocket passes on that input has ended."""
+        return self.plane.binaries.kubernetes() >= _SINCE_END_OF_INPUT
 
     def create(self, manifest: Mapping[str, Any]) -> Pod:
         """Create a Pod on the node, and wait until it is Ready. Raises ``NotReady``."""
