@@ -23,10 +23,10 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh demo-access test access rotation rotation-load lint fast lowest late mutation bench logins profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint fast lowest late mutation bench logins profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 demo: $(STAMP) $(TPM_STAMP) ## Simulate machines that join, and show which ones get a certificate and why
 	@$(BIN)/python -m tests.demo $(VENV)/demo
@@ -39,6 +39,9 @@ demo-ssh: $(STAMP) ## Log in to a node that proved itself, on real systemd and s
 
 demo-access: $(STAMP) ## Two people, two bastions, and a grant that ends without heartbeats, on real sshd and kubectl; half a minute
 	@$(BIN)/python -m tests.demo.access
+
+demo-containers: $(STAMP) ## Get into a container by stock ssh, in a person's name, until the grant ends, on a real kubelet; a minute
+	@$(BIN)/python -m tests.demo.containers
 
 test: $(STAMP) $(SITE_STAMP) $(CEL_STAMP) lint provision ## Lint, types, layers and all tests, with real components where available
 	@$(MAKE) --no-print-directory $(TPM_STAMP)

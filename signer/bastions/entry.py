@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import re
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -21,17 +20,14 @@ from signer.bastions.run import BastionOptions, run_bastions
 from signer.configuration import InvalidConfiguration
 from signer.controller.diagnostics.arguments import add_diagnostics_arguments
 from signer.controller.diagnostics.health import Check, Report
-from signer.controller.diagnostics.scrape_access import CONCURRENT_REVIEWS
-from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
+from signer.controller.diagnostics.listening import serve_diagnostics
 from signer.controller.telemetry.logs import configure_logging, log_loop_fault
 from signer.kube.client import Client
 from signer.kube.management import ManagementConfigurationRefused, management_connection
 
-_LOG = logging.getLogger(__name__)
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 _CONNECTIONS: Final = 32
-_HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
 
 
 class BastionHealth:
@@ -118,18 +114,7 @@ async def _run_until_signal(
     management = await management_connection(options.kubeconfig)
     parts, health = BastionOptions(), BastionHealth()
     async with AsyncExitStack() as stack:
-        if options.health_addr:
-            await _serve(stack, "--health-addr", health_server(*_address("--health-addr", options.health_addr), health))
-        if options.diagnostics_address:
-            host, port = _address("--diagnostics-address", options.diagnostics_address)
-            if options.insecure_diagnostics:
-                server = insecure_diagnostics_server(host, port, parts.metrics, health)
-            else:
-                reviews = Client(
-                    management.connection, token_source=management.token_source, connection_limit=CONCURRENT_REVIEWS
-                )
-                server = diagnostics_server(host, port, parts.metrics, await stack.enter_async_context(reviews))
-            await _serve(stack, "--diagnostics-address", server)
+        await serve_diagnostics(stack, options, management, health, parts.metrics)
         client = await stack.enter_async_context(
             Client(
                 management.connection,
@@ -139,21 +124,6 @@ async def _run_until_signal(
             )
         )
         await run_bastions(client, configuration, secret, stop=stop, options=parts, started=health.watch)
-
-
-async def _serve(stack: AsyncExitStack, flag: str, server: AbstractAsyncContextManager[tuple[str, int]]) -> None:
-    try:
-        host, port = await stack.enter_async_context(server)
-    except OSError as error:
-        raise InvalidConfiguration(f"{flag}: cannot listen: {error.strerror}") from error
-    _LOG.info("serving diagnostics", extra={"flag": flag, "address": f"{host}:{port}"})
-
-
-def _address(flag: str, text: str) -> tuple[str, int]:
-    found = _HOST_AND_PORT.fullmatch(text)
-    if found is None or int(found["port"]) > 65535:
-        raise InvalidConfiguration(f"{flag} must be HOST:PORT, such as :8080, or [::1]:8080 for an IPv6 address")
-    return found["six"] or found["host"] or "", int(found["port"])
 
 
 if __name__ == "__main__":

@@ -120,6 +120,7 @@ def main(folder: Path) -> int:
     console.print("`make demo-rotation` replaces a cluster's CA, on real API servers and under load.")
     console.print("`make demo-ssh` logs in to a node that has proved itself, until the certificate ends.")
     console.print("`make demo-access` gives two people access through bastions, until no heartbeat comes.")
+    console.print("`make demo-containers` gets into a container by stock ssh, in a person's name.")
     return 0 if all(outcome.is_expected for outcome in outcomes) else 1
 
 
