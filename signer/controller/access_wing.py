@@ -121,6 +121,7 @@ def access_wing(
         revocation_list=revocation_list,
         authorities_of=ssh.authorities_of,
         audit_log=audit_log,
+        gateway=permission.gateway,
     )
     certificates = GrantCertificates(
         caches=caches,

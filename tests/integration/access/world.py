@@ -443,6 +443,7 @@ class Process:
             revocation_list=self.revocation_list,
             authorities_of=_authorities_of,
             audit_log=world.audit,
+            gateway=world.permission.gateway,
         )
         certificates = GrantCertificates(
             caches=self.caches,
