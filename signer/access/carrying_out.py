@@ -17,7 +17,7 @@ from signer.access.containers.creators import GatewayUsers
 from signer.access.facts import Facts
 from signer.access.gathering import Gathered
 from signer.access.lifetimes import expiration
-from signer.access.parts import ReadyBastion, RevocationList, Targets
+from signer.access.parts import Hop, ReadyBastion, RevocationList, Targets
 from signer.access.plan import (
     WHY,
     AddFinalizer,
@@ -36,8 +36,9 @@ from signer.access.plan import (
 from signer.access.record import BrokenRecord, Closing, GrantRecord, GrantSeals, Live, StoredRecord, with_entries
 from signer.access.signing import SignedHop, sign_hops
 from signer.access.store import StoredBastion, StoredGrant
-from signer.access.targets import bastion_known_hosts
+from signer.access.targets import bastion_known_hosts, gateway_known_hosts
 from signer.audit.log import AuditLog, AuditLogUnavailable
+from signer.configuration import GatewayAddress, NamedGateway
 from signer.kube.calls import GetCreateReplacePatchDelete
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, NotFound
@@ -68,6 +69,7 @@ class Tools:
     authorities_of: SSHAuthoritiesOf
     audit_log: AuditLog
     gateway_users: GatewayUsers
+    gateway: NamedGateway
 
 
 class Effects(Protocol):
@@ -149,7 +151,7 @@ async def _write_record(step: Step, gathered: Gathered, tools: Tools, keys: Cont
             await _revoke(step.record, gathered, tools)
             raise
     if isinstance(step.record.state, Closing):
-        status.update({"certificates": [], "knownHosts": [], "ingress": None})
+        status.update({"certificates": [], "knownHosts": [], "ingress": None, "gateway": None})
     await _write_status(step, gathered, tools, status)
     if isinstance(step.record.state, Closing):
         effects.closed(gathered, step.record)
@@ -194,6 +196,10 @@ async def _issue(
     if isinstance(bastion, ReadyBastion):
         status["ingress"] = dict(bastion.ingress)
         lines = (*lines, *bastion_known_hosts(move.facts.grant, bastion))
+    status["gateway"] = None
+    if isinstance(tools.gateway, GatewayAddress) and any(one.hop is Hop.CONTAINER for one in move.requests):
+        status["gateway"] = {"host": str(tools.gateway.host), "port": tools.gateway.port}
+        lines = (*lines, *gateway_known_hosts(move.facts.grant, tools.gateway))
     status["knownHosts"] = list(lines)
     await _write_status(step, gathered, tools, status)
     effects.issued(gathered, hops)

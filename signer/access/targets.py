@@ -17,6 +17,7 @@ from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.principals import HostAddress, HostName
 from signer.access.parts import ReadyBastion, TargetNode, TargetsAnswer, TargetsFound, TargetsGone, TargetsUnknown
+from signer.configuration import GatewayAddress
 from signer.model.access import AccessGrant, AllNodes, Container, Nodes
 from signer.model.access_policy import DEFAULT_NODE_PORT, AccessRules
 from signer.model.addresses import Address
@@ -176,6 +177,11 @@ def bastion_known_hosts(grant: AccessGrant, bastion: ReadyBastion) -> tuple[str,
     return tuple(f"node-access-bastion-{grant.metadata.uid} {key_line(one)}" for one in bastion.host_keys)
 
 
+def gateway_known_hosts(grant: AccessGrant, gateway: GatewayAddress) -> tuple[str, ...]:
+    """The gateway's host keys as lines, under a name that no other machine has."""
+    return tuple(f"node-access-gateway-{grant.metadata.uid} {key_line(one)}" for one in gateway.host_keys)
+
+
 def _listed(names: list[str]) -> str:
     shown = ", ".join(sorted(names)[:_SHOWN])
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
@@ -190,5 +196,6 @@ __all__ = [
     "addresses_of",
     "answer_of",
     "bastion_known_hosts",
+    "gateway_known_hosts",
     "is_of_a_node",
 ]

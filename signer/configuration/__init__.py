@@ -25,6 +25,7 @@ from signer.configuration.document import (
     require_namespace,
 )
 from signer.configuration.file import ConfigurationFile, read_attestors, read_configuration_file
+from signer.configuration.gateway import GatewayAddress, GatewayNotNamed, NamedGateway
 from signer.configuration.replicas import DEFAULT_LEASE_NAME, LeaderElection, NoLeaderElection, Sharding
 from signer.configuration.rotation import RotationOff, RotationSettings
 from signer.configuration.run import DEFAULT_WORKERS, Configuration
@@ -43,12 +44,15 @@ __all__ = [
     "DEFAULT_GATEWAY_NAMESPACE",
     "DEFAULT_LEASE_NAME",
     "DEFAULT_WORKERS",
+    "GatewayAddress",
+    "GatewayNotNamed",
     "InvalidConfiguration",
     "LeaderElection",
     "MAXIMUM_DEPTH",
     "MasterSecrets",
     "NAMESPACE",
     "NAMESPACE_FORM",
+    "NamedGateway",
     "NoLeaderElection",
     "OperatorAttestor",
     "RotationOff",

@@ -18,6 +18,7 @@ from signer.configuration.document import (
     require_namespace,
     unknown_fields,
 )
+from signer.configuration.gateway import GatewayNotNamed, NamedGateway, read_gateway
 from signer.model.access_policy import MAXIMUM_APPROVALS, MAXIMUM_LIFETIME, MINIMUM_LIFETIME, PROVIDER
 from signer.model.durations import parse_duration
 
@@ -30,6 +31,7 @@ _ACCESS_FIELDS: Final = frozenset(
         "maximumLifetime",
         "bastions",
         "bastionsByNamespace",
+        "gateway",
         "gatewayNamespace",
     }
 )
@@ -72,6 +74,8 @@ class AccessPermission:
     gateway_namespace: str = DEFAULT_GATEWAY_NAMESPACE
     """Namespace of the gateway to containers, in the management cluster. Not a tenant's."""
     containers: ContainersSwitchedOn | ContainersSwitchedOff = ContainersSwitchedOff()
+    gateway: NamedGateway = field(default_factory=GatewayNotNamed)
+    """What grants for containers say about the gateway."""
 
     def allows(self, namespace: str) -> bool:
         """Whether policies in that namespace may allow grants."""
@@ -123,6 +127,7 @@ def read_access(path: str, entry: Any) -> AccessPermission:
         _bastions(f"{path}.bastions", stated.get("bastions") or []),
         {namespace: _bastions(f"{bastions}.{namespace}", of) for namespace, of in bastions_by_namespace.items()},
         _gateway_namespace(f"{path}.gatewayNamespace", stated.get("gatewayNamespace", DEFAULT_GATEWAY_NAMESPACE)),
+        gateway=read_gateway(f"{path}.gateway", stated.get("gateway")),
     )
 
 

@@ -69,6 +69,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
           bastionsByNamespace:
             team-a: [pod]
           gatewayNamespace: node-access-gateway
+          gateway: {host: gateway.example.com, port: 22, hostKeys: [ssh-ed25519 AAAA…]}
 
     Raises:
         InvalidConfiguration: the file cannot be read, or a field is invalid.

@@ -125,6 +125,7 @@ def access_wing(
         authorities_of=ssh.authorities_of,
         audit_log=audit_log,
         gateway_users=NoGateway() if isinstance(permission.containers, ContainersSwitchedOff) else creators,
+        gateway=permission.gateway,
     )
     certificates = GrantCertificates(
         caches=caches,

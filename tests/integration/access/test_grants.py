@@ -12,12 +12,16 @@ from typing import Any, Final
 import pytest
 
 from attestors.wire.ssh.certificate import parse_certificate_line
+from attestors.wire.ssh.key_line import parse_key_line
+from attestors.wire.ssh.keys import host_key
+from attestors.wire.ssh.principals import HostName
 from signer.access.clocks import ClockAnswer, ClocksDiffer, ClockUnknown
 from signer.access.creator import Lock, NotProtected, Protected, ProtectionUnknown
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.audit.access_line import EndLine, IssuanceLine
 from signer.audit.lines import Content
 from signer.audit.log import AuditLogUnavailable
+from signer.configuration import GatewayAddress
 from signer.kube.client import Client
 from signer.kube.errors import Conflict, Forbidden
 from signer.kube.resources import ACCESS_GRANTS
@@ -35,11 +39,13 @@ from tests.integration.access.world import (
     guard,
     process,
 )
-from tests.support.access_objects import ALICE
+from tests.support.access_objects import ALICE, AUTHORITY_KEY
 
 MINUTE: Final = timedelta(minutes=1)
 HOUR: Final = timedelta(hours=1)
 NOON: Final = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
+CONTAINER: Final = {"container": {"namespace": "shop", "pod": "web-0", "container": "app"}}
+GATEWAY: Final = GatewayAddress(HostName("gateway.example.com"), 2222, (host_key(parse_key_line(AUTHORITY_KEY)),))
 WIDE: Final = [{"ipBlock": {"cidr": "203.0.113.0/24"}}]
 
 
@@ -92,6 +98,34 @@ async def test_through_a_bastion_there_are_two_hops_and_the_bastion_goes_at_the_
         world.delete()
         await running.settle()
     assert (world.found(), world.bastions()) == ({}, [])
+
+
+async def test_the_status_of_a_grant_for_a_container_names_the_gateway_while_it_lives(world: World) -> None:
+    world.permission = replace(world.permission, gateway=GATEWAY)
+    world.allow("alice", login="container")
+    async with process(world) as running:
+        await issued(world, running, target=CONTAINER, logins=[])
+        [certificate] = certificates(world)
+        assert list(map(str, certificate.principals)) == ["shop_web-0_app"]
+        uid = world.found()["metadata"]["uid"]
+        assert world.status()["gateway"] == {"host": "gateway.example.com", "port": 2222}
+        assert f"node-access-gateway-{uid} {AUTHORITY_KEY}" in world.status()["knownHosts"]
+        world.edit({"spec": {"suspend": True}})
+        await running.settle()
+        assert "gateway" not in world.status()
+        assert world.status()["knownHosts"] == []
+
+
+@pytest.mark.parametrize("target", [{"nodes": ["worker-1"]}, CONTAINER])
+async def test_no_other_grant_names_a_gateway(world: World, target: dict[str, Any]) -> None:
+    """One for nodes does not, and none does where the configuration names no gateway."""
+    if "nodes" in target:
+        world.permission = replace(world.permission, gateway=GATEWAY)
+    world.allow("alice", login="container")
+    async with process(world) as running:
+        await issued(world, running, target=target, **({} if "nodes" in target else {"logins": []}))
+        assert "gateway" not in world.status()
+        assert not any(line.startswith("node-access-gateway-") for line in world.status()["knownHosts"])
 
 
 # 30: policies deleted

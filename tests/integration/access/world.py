@@ -445,6 +445,7 @@ class Process:
             authorities_of=_authorities_of,
             audit_log=world.audit,
             gateway_users=NoGateway(),
+            gateway=world.permission.gateway,
         )
         certificates = GrantCertificates(
             caches=self.caches,

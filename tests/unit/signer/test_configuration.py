@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
+from attestors.wire.ssh.key_line import key_line
 from signer.cli.arguments import configuration_of
 from signer.configuration import (
     MAXIMUM_DEPTH,
@@ -19,6 +21,8 @@ from signer.configuration import (
     ContainersSwitchedOff,
     ContainersSwitchedOn,
     CreatorVerification,
+    GatewayAddress,
+    GatewayNotNamed,
     InvalidConfiguration,
     MasterSecrets,
     OperatorAttestor,
@@ -33,6 +37,7 @@ from signer.configuration import (
 from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 from tests.documents.generated import parser_of
+from tests.support.access_objects import AUTHORITY_KEY as HOST_KEY
 
 
 def read(folder: Path, text: str | bytes) -> dict[str, OperatorAttestor]:
@@ -515,6 +520,25 @@ def test_access(tmp_path: Path) -> None:
         ("{gatewayNamespace: Gateways}", "access.gatewayNamespace must be a namespace"),
         ("{gatewayNamespace: [gateways]}", "access.gatewayNamespace must be a namespace"),
         ("{gatewayNamespace: ''}", "access.gatewayNamespace must be a namespace"),
+        ("{gateway: gateway.example.com}", "access.gateway must be an object"),
+        ("{gateway: {host: a, port: 22, hostKeys: [K], key: K}}", "access.gateway has the fields host, hostKeys, port"),
+        ("{gateway: {port: 22, hostKeys: [K]}}", "access.gateway.host must be a DNS name in lower case, or an address"),
+        ("{gateway: {host: '*', port: 22, hostKeys: [K]}}", "access.gateway.host must be a DNS name in lower case"),
+        (
+            '{gateway: {host: "a\\n  ProxyCommand x", port: 22, hostKeys: [K]}}',
+            "access.gateway.host must be a DNS name",
+        ),
+        ("{gateway: {host: a, hostKeys: [K]}}", "access.gateway.port must be a port from 1 to 65535"),
+        ("{gateway: {host: a, port: 65536, hostKeys: [K]}}", "access.gateway.port must be a port from 1 to 65535"),
+        ("{gateway: {host: a, port: true, hostKeys: [K]}}", "access.gateway.port must be a port from 1 to 65535"),
+        ("{gateway: {host: a, port: 22}}", "access.gateway.hostKeys must be a list of 1 to 4 public keys"),
+        (
+            "{gateway: {host: a, port: 22, hostKeys: []}}",
+            "access.gateway.hostKeys must be a list of 1 to 4 public keys",
+        ),
+        ("{gateway: {host: a, port: 22, hostKeys: [K, K]}}", "access.gateway.hostKeys names a key twice"),
+        ("{gateway: {host: a, port: 22, hostKeys: [K K]}}", "access.gateway.hostKeys: a comment stands behind the key"),
+        ("{gateway: {host: a, port: 22, hostKeys: [1]}}", "access.gateway.hostKeys: the key line is not two words"),
         ("{bastions: aws}", "access.bastions must be a list of bastion providers"),
         ("{bastions: [None]}", "access.bastions must be a list of bastion providers"),
         ("{bastionsByNamespace: {'*': [aws]}}", "'*' is no namespace"),
@@ -523,8 +547,22 @@ def test_access(tmp_path: Path) -> None:
 )
 def test_refused_access(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(InvalidConfiguration) as refused:
-        access(tmp_path, text)
+        access(tmp_path, re.sub(r"\bK\b", HOST_KEY, text))
     assert expected in str(refused.value)
+
+
+def test_the_gateway_of_access(tmp_path: Path) -> None:
+    found = access(tmp_path, f"{{gateway: {{host: gateway.example.com, port: 2222, hostKeys: [{HOST_KEY}]}}}}").gateway
+    assert isinstance(found, GatewayAddress)
+    assert (str(found.host), found.port, list(map(key_line, found.host_keys))) == (
+        "gateway.example.com",
+        2222,
+        [HOST_KEY],
+    )
+    address = access(tmp_path, f"{{gateway: {{host: 'fd00::7', port: 22, hostKeys: [{HOST_KEY}]}}}}").gateway
+    assert isinstance(address, GatewayAddress)
+    assert str(address.host) == "fd00::7"
+    assert access(tmp_path, "{}").gateway == access(tmp_path, "{gateway: {}}").gateway == GatewayNotNamed()
 
 
 def test_containers_need_access_and_a_namespace_of_their_own(tmp_path: Path) -> None:
