@@ -20,6 +20,7 @@ from node_access.client.errors import ClientFailed, ManagementFailed, NotFound
 from node_access.client.folders import BadFolder, FolderRecord, GrantFolder, GrantFolders
 from node_access.client.grants import (
     AllNodesTarget,
+    ContainerTarget,
     Grant,
     GrantKey,
     InvalidGrant,
@@ -33,9 +34,9 @@ from node_access.client.lifecycle import is_ready, waited_for, waits_for, why_en
 from node_access.client.manifests import GrantRequest, grant_manifest, ingress_patch
 from node_access.client.programs import detach, own_command
 from node_access.client.ssh_agent import NoAgent, SSHAgent, agent_address
-from node_access.client.ssh_files import Access, access_of
+from node_access.client.ssh_files import AnyAccess, access_of
 from node_access.client.terminal import ask, confirm, say
-from node_access.client.words import Destination, duration_text
+from node_access.client.words import ContainerDestination, Destination, duration_text
 
 NO_BASTION: Final = "None"
 KEY_FROM_STANDARD_INPUT: Final = "--key-from-stdin"
@@ -83,20 +84,22 @@ class Client:
         self.kubectl = kubectl
         self.folders = folders
 
-    def known(self) -> list[Destination]:
-        """The nodes of the live grants of this machine in that management cluster."""
+    def known(self) -> list[tuple[str, str]]:
+        """Names of nodes and containers, each with its Cluster, of this machine's live grants in that management
+        cluster.
+        """
         found = []
         for folder, record in self.folders.all():
             if self.is_here(record) and not folder.why_ended:
                 found += [
-                    Destination(HostName(host.removesuffix(f".{record.cluster}")), record.cluster)
+                    (host.removesuffix(f".{record.cluster}"), record.cluster)
                     for host in folder.hosts
                     if host.endswith(f".{record.cluster}")
                 ]
         return found
 
-    def find(self, where: Destination, login: str, choices: Choices) -> list[Held]:
-        """A live grant of this machine for that login; none or one."""
+    def find(self, where: Destination | ContainerDestination, choices: Choices) -> list[Held]:
+        """A live grant of this machine for that container, or that node and the first login; none or one."""
         for folder, record in self.folders.all():
             if not self.is_here(record) or record.cluster != where.cluster or folder.why_ended:
                 continue
@@ -111,8 +114,7 @@ class Client:
             except InvalidGrant:
                 continue
             if (
-                grant.opens(where.cluster, where.node)
-                and login in grant.logins
+                _opens(grant, where, choices.request.logins)
                 and (grant.port_forwarding or not choices.request.port_forwarding)
                 and not why_over(grant, datetime.now(UTC))
                 and self._has_key(folder, record, grant)
@@ -129,7 +131,9 @@ class Client:
         """
         key: Key = existing_key(choices.identity) if choices.identity else fresh_key()
         request = choices.request
-        if request.bastion != NO_BASTION:
+        if request.bastion != NO_BASTION and (
+            not isinstance(request.target, ContainerTarget) or choices.sources.is_given
+        ):
             request = replace(request, ingress=own_networks(choices.sources, ask))
         manifest = grant_manifest(request, choices.name or new_name(request), key.public)
         pinned = self.kubectl.pinned()
@@ -148,11 +152,11 @@ class Client:
         settings: KubectlSettings,
         register: Callable[[GrantFolder], object],
     ) -> Held:
-        say(f"grant {grant.key.name}: {grant.target} of {grant.cluster} as {', '.join(grant.logins)}")
+        say(f"grant {grant.key.name}: {grant.target} of {grant.cluster} {_logins(grant)}")
         if abs(datetime.now(UTC) - grant.created).total_seconds() > _CLOCK_SECONDS:
             say("warning: this machine's clock and the management cluster's differ by more than 2 minutes")
         identity = key.identity if isinstance(key, ExistingKey) else ""
-        record = FolderRecord(grant.key, grant.cluster, grant.logins[0], choices.keep, identity, settings)
+        record = FolderRecord(grant.key, grant.cluster, next(iter(grant.logins), ""), choices.keep, identity, settings)
         with self.folders.making(record) as folder:
             folder.write_public_key(key.public)
             place = self._place(key, folder, grant)
@@ -198,7 +202,7 @@ class Client:
                 )
             time.sleep(next(pause))
 
-    def open(self, held: Held, seconds: float) -> Access:
+    def open(self, held: Held, seconds: float) -> AnyAccess:
         """Wait for the grant, and write its files.
 
         Raises:
@@ -337,6 +341,18 @@ class Client:
         return place
 
 
+def _opens(grant: Grant, where: Destination | ContainerDestination, logins: tuple[str, ...]) -> bool:
+    if isinstance(where, ContainerDestination):
+        return grant.opens_container(where.cluster, where.container)
+    return grant.opens(where.cluster, where.node) and logins[0] in grant.logins
+
+
+def _logins(grant: Grant) -> str:
+    if isinstance(grant.target, ContainerTarget):
+        return "through the gateway"
+    return f"as {', '.join(grant.logins)}"
+
+
 def _take_back(kubectl: Kubectl, key: GrantKey) -> None:
     """Delete a grant that this machine cannot use: nothing here would end it, nor know of it."""
     with contextlib.suppress(ManagementFailed):
@@ -350,7 +366,11 @@ def pauses() -> Iterator[float]:
 
 def new_name(request: GrantRequest) -> str:
     """A name for a new grant, which a person recognizes."""
-    of = str(request.target.nodes[0]) if isinstance(request.target, NodesTarget) else request.cluster
+    target = request.target
+    if isinstance(target, NodesTarget):
+        of = str(target.nodes[0])
+    else:
+        of = target.container.of.name if isinstance(target, ContainerTarget) else request.cluster
     stem = of[:_NAME_CHARACTERS].rstrip(".-")
     return f"{stem}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
 
@@ -358,3 +378,8 @@ def new_name(request: GrantRequest) -> str:
 def node_target(nodes: tuple[HostName, ...]) -> NodesTarget | AllNodesTarget:
     """The target for those nodes; every one for none."""
     return NodesTarget(nodes) if nodes else AllNodesTarget()
+
+
+def target_of(where: Destination | ContainerDestination) -> NodesTarget | ContainerTarget:
+    """What a grant for it opens."""
+    return ContainerTarget(where.container) if isinstance(where, ContainerDestination) else NodesTarget((where.node,))

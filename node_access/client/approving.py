@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from attestors.wire.ssh.container_names import Pod
 from node_access.client.grants import ContainerTarget, Grant, Target, spec_of
 from node_access.client.manifests import spec_digest
 from node_access.client.words import duration_text, time_text
@@ -75,7 +76,9 @@ def approval_lines(document: Mapping[str, Any], grant: Grant) -> list[tuple[str,
 def _target(target: Target) -> str:
     if not isinstance(target, ContainerTarget):
         return str(target).replace(",", ", ")
-    return f"container {target.container or '(the first)'} of {target.kind} {target.namespace}/{target.name}"
+    container = target.container
+    kind = "Pod" if isinstance(container.of, Pod) else container.of.kind.value
+    return f"container {container.container} of {kind} {container.namespace}/{container.of.name}"
 
 
 def _unknown(found: Mapping[str, Any], known: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:

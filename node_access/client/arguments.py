@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from node_access.client.access import Choices, Client
 from node_access.client.addresses import COMMAND_VARIABLE, URL_VARIABLE, AddressSources
+from node_access.client.errors import WrongUse
 from node_access.client.folders import DEFAULT_FOLDER, GrantFolders
-from node_access.client.grants import Target
+from node_access.client.grants import ContainerTarget, Target
 from node_access.client.kubectl import Kubectl, KubectlSettings
 from node_access.client.manifests import GrantRequest
 from node_access.client.terminal import is_terminal, say
@@ -93,6 +95,14 @@ def sources_of(options: argparse.Namespace) -> AddressSources:
     return AddressSources(networks, options.public_ip_command, options.public_ip_url)
 
 
+def _logins(given: Sequence[str], target: Target) -> tuple[str, ...]:
+    if not isinstance(target, ContainerTarget):
+        return tuple(map(login_name, dict.fromkeys(given or ["root"])))
+    if given:
+        raise WrongUse("--login is for nodes: a container is entered as the user that runs it")
+    return ()
+
+
 def choices_of(options: argparse.Namespace, cluster: str, target: Target) -> Choices:
     """What is asked for."""
     if options.duration:
@@ -100,7 +110,7 @@ def choices_of(options: argparse.Namespace, cluster: str, target: Target) -> Cho
     request = GrantRequest(
         cluster=cluster,
         target=target,
-        logins=tuple(map(login_name, dict.fromkeys(options.login or ["root"]))),
+        logins=_logins(options.login or (), target),
         bastion=options.bastion,
         duration=options.duration,
         port_forwarding=getattr(options, "port_forwarding", False),

@@ -17,6 +17,7 @@ from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.signals import Signalled, end_by
 from node_access.client.terminal import say
 
+_NODE_OR_CONTAINER: Final = "or NAMESPACE_POD_CONTAINER[.CLUSTER]; deploy.NAME, sts.NAME, ds.NAME or job.NAME for POD"
 _PLUGIN: Final = "kubectl-node_access"
 _SESSIONS: Final = frozenset({"ssh", "scp", "forward"})
 
@@ -102,19 +103,19 @@ def parser(name: str = "node-access") -> argparse.ArgumentParser:
 
 def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     ssh = commands.add_parser(
-        "ssh", help="log in to a node", usage="%(prog)s [OPTIONS] NODE[.CLUSTER] [-- COMMAND ...]"
+        "ssh", help="log in to a node or a container", usage="%(prog)s [OPTIONS] NODE[.CLUSTER] [-- COMMAND ...]"
     )
-    ssh.add_argument("node", metavar="NODE[.CLUSTER]")
+    ssh.add_argument("node", metavar="NODE[.CLUSTER]", help=_NODE_OR_CONTAINER)
     ssh.add_argument("-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="for ssh")
     ssh.set_defaults(command=sessions.ssh)
-    copy = commands.add_parser("scp", help="copy files from or to a node")
+    copy = commands.add_parser("scp", help="copy files from or to a node or a container")
     copy.add_argument(
         "paths", nargs="+", metavar="PATH", help="a local path, or NODE[.CLUSTER]:PATH; the last is the target"
     )
     copy.add_argument("-r", "--recursive", action="store_true", help="folders with all that is in them")
     copy.set_defaults(command=sessions.scp)
-    forward = commands.add_parser("forward", help="forward local ports to what a node reaches")
-    forward.add_argument("node", metavar="NODE[.CLUSTER]")
+    forward = commands.add_parser("forward", help="forward local ports to what a node reaches, or to a pod")
+    forward.add_argument("node", metavar="NODE[.CLUSTER]", help=_NODE_OR_CONTAINER)
     forward.add_argument("forwards", nargs="+", metavar="[ADDRESS:]PORT:HOST:PORT", help="as ssh -L has it")
     forward.set_defaults(command=sessions.forward_ports)
     for one in (ssh, copy, forward):
@@ -129,7 +130,7 @@ def _add_grants(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     grant = commands.add_parser("grant", help="create, list, show, extend, revoke and approve grants")
     actions = grant.add_subparsers(required=True, metavar="ACTION")
     create = actions.add_parser("create", help="ask for access that outlives a session")
-    create.add_argument("nodes", nargs="*", metavar="NODE.CLUSTER")
+    create.add_argument("nodes", nargs="*", metavar="NODE.CLUSTER", help="or one NAMESPACE_POD_CONTAINER.CLUSTER")
     create.add_argument("--all-nodes", action="store_true", help="every node of --cluster, also later ones")
     create.add_argument("--name", default="", help="of the grant (default: made from the node's)")
     create.add_argument("--port-forwarding", action="store_true", help="allow port forwarding")

@@ -55,7 +55,6 @@ HOPELESS: Final[Mapping[str, str]] = {
     "Revoked": f"the policy revokes its key or the user authority; {_ANOTHER} with another key",
     "NameInvalid": f"no certificate can hold a name in it; {_ANOTHER}",
     "KeyIDTooLong": f"its names together are too long for a certificate; {_ANOTHER} with a shorter --name",
-    "ForContainers": f"it is for a container, which needs no certificate of a node; {_ANOTHER}",
     "OptionInvalid": f"no certificate can hold its command or networks; {_ANOTHER}",
     "IngressMissing": f"it names no network that the bastion lets in; {_ANOTHER} with --cidr",
 }
@@ -76,6 +75,7 @@ WAITING: Final[Mapping[str, Hint]] = {
         "proof of who made it", "the operator installs the admission policies for access grants"
     ),
     "RightMissing": Hint("the API server's word that you may use the login", "it takes five minutes at most"),
+    "ClocksDiffer": Hint("the controller's clock to be right", "tell the operator, who sets it"),
     "TargetsUnknown": _TARGETS,
     "NoNodes": _TARGETS,
     "AuthorityNotAvailable": _AUTHORITY,

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from attestors.wire.ssh.container_names import Container
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import key_line, parse_key_file
 from attestors.wire.ssh.keys import PublicKey
@@ -22,19 +23,17 @@ from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.grants import GrantKey, uid_text
 from node_access.client.kubectl import KubectlSettings
 from node_access.client.locks import Busy, is_held, locked, waiting_for
-from node_access.client.programs import connector
-from node_access.client.ssh_files import (
+from node_access.client.node_files import (
     CERTIFICATE_FILES,
     CONFIG_FILE,
     KEY_FILE,
     KNOWN_HOSTS_FILE,
     WITHOUT_CONNECTOR,
-    Access,
     NotUsable,
     checked_path,
-    known_hosts,
-    ssh_config,
 )
+from node_access.client.programs import connector
+from node_access.client.ssh_files import AnyAccess, known_hosts, ssh_config
 from node_access.client.words import label, login_name, object_name, printable
 
 DEFAULT_FOLDER: Final = "~/.ssh/node-access"
@@ -61,7 +60,7 @@ class FolderRecord:
     key: GrantKey
     cluster: str
     login: str
-    """Of ``config``."""
+    """Of ``config``; empty for a container."""
     keep: bool
     """Whether the grant outlives the last ``node-access ssh``."""
     identity: str
@@ -88,7 +87,7 @@ class GrantFolder:
                     label(key["namespace"], "a namespace"), object_name(key["name"], "a name"), uid_text(key["uid"])
                 ),
                 object_name(document["cluster"], "a Cluster"),
-                login_name(document["login"]),
+                login_name(document["login"]) if document["login"] else "",
                 document["keep"] is True,
                 str(document["identity"]),
                 KubectlSettings(**{name: str(value) for name, value in document["kubectl"].items()}),
@@ -137,7 +136,7 @@ class GrantFolder:
 
     # How it changes.
 
-    def write_access(self, access: Access, record: FolderRecord) -> None:
+    def write_access(self, access: AnyAccess, record: FolderRecord) -> None:
         """Write what a Ready grant gives. ``config`` comes last: what it names is there.
 
         Raises:
@@ -198,7 +197,7 @@ class GrantFolder:
             raise BadFolder(f"{self.path / _LOCK}: {error.strerror}") from error
 
     @contextlib.contextmanager
-    def session(self, node: HostName) -> Iterator[None]:
+    def session(self, node: HostName | Container) -> Iterator[None]:
         """This process runs a session; the caller holds :meth:`exclusive` when it enters."""
         file = self._sessions / str(os.getpid())
         with locked(file, str(node)):

@@ -10,20 +10,28 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from node_access.client.access import Client, Held, node_target
+from node_access.client.access import Client, Held, node_target, target_of
 from node_access.client.addresses import own_networks
 from node_access.client.approving import approval_lines
 from node_access.client.arguments import choices_of, client_of, sources_of
 from node_access.client.creating import create_as_self
 from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.folders import BadFolder
-from node_access.client.grants import ConditionStatus, Grant, InvalidGrant, key_of, parse_grant, spec_of
+from node_access.client.grants import ConditionStatus, Grant, InvalidGrant, Target, key_of, parse_grant, spec_of
 from node_access.client.heartbeat import REVOKED, WithoutAgent
 from node_access.client.lifecycle import is_ready, state, why_ended, why_over
 from node_access.client.manifests import approval_manifest, heartbeat_patch
+from node_access.client.ssh_files import names_of
 from node_access.client.tables import fields, table
 from node_access.client.terminal import ask, confirm, is_terminal, say, show, tell
-from node_access.client.words import destination, duration_text, object_name, time_text
+from node_access.client.words import (
+    ContainerDestination,
+    Destination,
+    destination_of,
+    duration_text,
+    object_name,
+    time_text,
+)
 
 _HEADS = ("NAME", "CLUSTER", "TARGET", "LOGINS", "CREATOR", "STATE", "ENDS IN")
 _SHRINK = (0, 1, 2, 3, 4)
@@ -33,11 +41,8 @@ _UNREADABLE = "?"
 def create(options: argparse.Namespace) -> int:
     """A grant that lives until it is revoked, or its duration is over."""
     client = client_of(options)
-    found = [destination(one, options.cluster, ()) for one in options.nodes]
-    clusters = {one.cluster for one in found} or ({options.cluster} - {""})
-    if len(clusters) != 1 or bool(found) is options.all_nodes:
-        raise WrongUse("name nodes of one Cluster as NODE.CLUSTER, or use --all-nodes with --cluster")
-    choices = choices_of(options, clusters.pop(), node_target(tuple(one.node for one in found)))
+    cluster, target = _target(options)
+    choices = choices_of(options, cluster, target)
     held = client.make(choices)
     if options.no_wait:
         show_grant(options, client, held.record.key.name)
@@ -45,9 +50,24 @@ def create(options: argparse.Namespace) -> int:
     access = client.open(held, choices.seconds)
     if choices.keepalive:
         client.start_heartbeat(held)
-    say(f"ssh -F {shlex.quote(str(held.folder.config))} {access.alias(access.targets[0].node)}")
+    say(f"ssh -F {shlex.quote(str(held.folder.config))} {names_of(access)[0]}")
     show_grant(options, client, held.record.key.name)
     return 0
+
+
+def _target(options: argparse.Namespace) -> tuple[str, Target]:
+    """The Cluster, and what is asked for."""
+    found = [destination_of(one, options.cluster, ()) for one in options.nodes]
+    containers = [one for one in found if isinstance(one, ContainerDestination)]
+    if containers:
+        if len(found) > 1 or options.all_nodes:
+            raise WrongUse("a grant is for one container, or for nodes: name one container alone")
+        return containers[0].cluster, target_of(containers[0])
+    nodes = tuple(one.node for one in found if isinstance(one, Destination))
+    clusters = {one.cluster for one in found} or ({options.cluster} - {""})
+    if len(clusters) != 1 or bool(found) is options.all_nodes:
+        raise WrongUse("name nodes of one Cluster as NODE.CLUSTER, or use --all-nodes with --cluster")
+    return clusters.pop(), node_target(nodes)
 
 
 def list_grants(options: argparse.Namespace) -> int:

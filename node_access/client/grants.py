@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
 from attestors.wire.ssh.certificate import SignedCertificate, parse_certificate_line
+from attestors.wire.ssh.container_names import Container, Pod, Workload, WorkloadKind
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import parse_key_line
 from attestors.wire.ssh.keys import HostKey, PublicKey, host_key
@@ -28,6 +29,8 @@ GRANT_KIND: Final = "AccessGrant"
 APPROVAL_KIND: Final = "AccessApproval"
 GRANTS: Final = f"accessgrants.{GROUP}"
 CERTIFICATE_AUTHORITY: Final = "@cert-authority"
+GATEWAY_NAME: Final = "node-access-gateway-"
+"""The names of the gateway in ``known_hosts`` begin so, and the grant's UID is behind it."""
 MAXIMUM_TARGETS: Final = 1024
 _MAXIMUM_TEXT: Final = 4096
 _MAXIMUM_ITEMS: Final = 64
@@ -74,17 +77,12 @@ class AllNodesTarget:
 
 @dataclass(frozen=True, slots=True)
 class ContainerTarget:
-    """A container, which this program only shows."""
+    """One container of a pod, or of each pod of a workload."""
 
-    namespace: str
-    kind: str
-    """``Pod``, or that of a workload."""
-    name: str
-    container: str
-    """Empty for the first."""
+    container: Container
 
     def __str__(self) -> str:
-        return f"container {self.namespace}/{self.name}"
+        return str(self.container)
 
 
 Target: TypeAlias = NodesTarget | AllNodesTarget | ContainerTarget
@@ -110,10 +108,11 @@ class Condition:
 
 
 class Hop(enum.Enum):
-    """Which sshd a certificate is for."""
+    """What a certificate is for: the sshd of a node or of a bastion, or the gateway to containers."""
 
     NODE = "node"
     BASTION = "bastion"
+    CONTAINER = "container"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +125,14 @@ class IssuedCertificate:
 
 @dataclass(frozen=True, slots=True)
 class KnownHosts:
-    """The keys of the ``known_hosts`` lines. Their patterns are not used: the file's writer writes its own."""
+    """The keys of the ``known_hosts`` lines. Their names only tell bastion and gateway apart, and are written anew."""
 
     authorities: tuple[HostKey, ...] = ()
     """Those that certify the hosts of the Cluster."""
     plain: tuple[HostKey, ...] = ()
     """Host keys; the bastion's alone."""
+    gateway: tuple[HostKey, ...] = ()
+    """Host keys of the gateway to containers."""
 
 
 NodeAddress: TypeAlias = HostAddress | HostName
@@ -160,6 +161,19 @@ class NoBastion:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayAddress:
+    """Where the gateway to containers listens."""
+
+    address: NodeAddress
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoGateway:
+    """The status names none."""
+
+
+@dataclass(frozen=True, slots=True)
 class GrantStatus:
     """What the controller says."""
 
@@ -169,6 +183,7 @@ class GrantStatus:
     expiration: tuple[datetime, ...] = ()
     """One, or none so far."""
     bastion: BastionAddress | NoBastion = NoBastion()
+    gateway: GatewayAddress | NoGateway = NoGateway()
     certificates: tuple[IssuedCertificate, ...] = ()
     known_hosts: KnownHosts = KnownHosts()
     targets: tuple[NodeTarget, ...] = ()
@@ -216,6 +231,10 @@ class Grant:
         return isinstance(self.target, AllNodesTarget) or (
             isinstance(self.target, NodesTarget) and node in self.target.nodes
         )
+
+    def opens_container(self, cluster: str, container: Container) -> bool:
+        """Whether it is for that container."""
+        return self.cluster == cluster and self.target == ContainerTarget(container)
 
 
 def parse_grant(document: Mapping[str, Any]) -> Grant:
@@ -313,14 +332,25 @@ def _target(spec: Mapping[str, Any]) -> Target:
     container = _mapping(spec, "container")
     if not container:
         raise InvalidGrant("spec.target names nothing")
-    of = _mapping(container, "workload")
-    pod = _text(container, "pod")
     return ContainerTarget(
-        _text(container, "namespace"),
-        "Pod" if pod else _text(of, "kind"),
-        pod or _text(of, "name"),
-        _text(container, "container"),
+        _parsed(
+            "spec.target.container",
+            _text(container, "container"),
+            lambda name: Container(_text(container, "namespace"), _pod_or_workload(container), name),
+        )
     )
+
+
+def _pod_or_workload(container: Mapping[str, Any]) -> Pod | Workload:
+    """
+    Raises:
+        SSHRefused: no name can be such.
+        ValueError: the kind is none.
+    """
+    if "workload" not in container:
+        return Pod(_text(container, "pod"))
+    of = _mapping(container, "workload")
+    return Workload(WorkloadKind(_text(of, "kind")), _text(of, "name"))
 
 
 def _logins(spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -335,6 +365,7 @@ def _status(status: Mapping[str, Any]) -> GrantStatus:
         last_heartbeat=_moment(status, "lastHeartbeatTimestamp"),
         expiration=_moment(status, "expirationTimestamp"),
         bastion=_bastion(_mapping(status, "ingress")),
+        gateway=_gateway(_mapping(status, "gateway")),
         certificates=tuple(map(_certificate, _items(status, "certificates"))),
         known_hosts=_known_hosts(_texts(status, "knownHosts")),
         targets=tuple(map(_node_target, _items(status, "targets", MAXIMUM_TARGETS))),
@@ -356,6 +387,13 @@ def _bastion(ingress: Mapping[str, Any]) -> BastionAddress | NoBastion:
     )
 
 
+def _gateway(stated: Mapping[str, Any]) -> GatewayAddress | NoGateway:
+    if not stated:
+        return NoGateway()
+    host = _parsed("status.gateway.host", _text(stated, "host"), parse_host_principal)
+    return GatewayAddress(host, _port(stated, "status.gateway.port"))
+
+
 def _certificate(entry: Mapping[str, Any]) -> IssuedCertificate:
     return IssuedCertificate(
         _parsed("status.certificates.hop", _text(entry, "hop"), Hop),
@@ -366,11 +404,15 @@ def _certificate(entry: Mapping[str, Any]) -> IssuedCertificate:
 def _known_hosts(lines: tuple[str, ...]) -> KnownHosts:
     authorities: list[HostKey] = []
     plain: list[HostKey] = []
+    gateway: list[HostKey] = []
     for line in lines:
         _, _, key = line.removeprefix(f"{CERTIFICATE_AUTHORITY} ").partition(" ")
         found = _parsed("status.knownHosts", key, lambda text: host_key(parse_key_line(text)))
-        (authorities if line.startswith(f"{CERTIFICATE_AUTHORITY} ") else plain).append(found)
-    return KnownHosts(tuple(authorities), tuple(plain))
+        if line.startswith(f"{CERTIFICATE_AUTHORITY} "):
+            authorities.append(found)
+        else:
+            (gateway if line.startswith(GATEWAY_NAME) else plain).append(found)
+    return KnownHosts(tuple(authorities), tuple(plain), tuple(gateway))
 
 
 def _node_target(entry: Mapping[str, Any]) -> NodeTarget:

@@ -23,8 +23,9 @@ from node_access.client.keys import FreshKey
 from node_access.client.kubectl import Kubectl
 from node_access.client.lifecycle import interval, is_ready, waits_for, why_ended, why_paused
 from node_access.client.manifests import heartbeat_patch
+from node_access.client.node_files import Access, NotUsable, needs_touch
 from node_access.client.ssh_agent import NoAgent, SSHAgent
-from node_access.client.ssh_files import Access, NotUsable, access_of, needs_touch
+from node_access.client.ssh_files import AnyAccess, access_of
 from node_access.client.touching import touch
 from node_access.client.words import duration_text, printable, time_text
 
@@ -53,7 +54,7 @@ class InAgent:
     agent: SSHAgent
     key: FreshKey = field(repr=False)
 
-    def give(self, access: Access, now: float) -> None:
+    def give(self, access: AnyAccess, now: float) -> None:
         """Hand over what counts until the certificates end.
 
         Raises:
@@ -62,7 +63,7 @@ class InAgent:
         self.agent.add_key(self.key.private, f"{_COMMENT} {access.grant.key}", int(access.valid_before - now))
         self.give_certificates(access, now)
 
-    def give_certificates(self, access: Access, now: float) -> None:
+    def give_certificates(self, access: AnyAccess, now: float) -> None:
         """Hand over the certificates alone, until they end; the key keeps its lifetime.
 
         Raises:
@@ -228,7 +229,7 @@ class Heartbeat:
         first, self._written = not self._written, found
         left = duration_text(datetime.fromtimestamp(access.valid_before, UTC) - datetime.now(UTC))
         self._tell(f"certificates for {left}")
-        if not first:
+        if not first and isinstance(access, Access):  # the gateway prolongs its sessions by itself
             self._touch(access)
 
     def _touch(self, access: Access) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from attestors.wire.ssh.container_names import Container, Pod
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.options import Network
@@ -18,6 +19,8 @@ from node_access.client.grants import (
     GRANT_KIND,
     GROUP,
     VERSION,
+    AllNodesTarget,
+    ContainerTarget,
     GrantKey,
     InvalidGrant,
     NodesTarget,
@@ -80,7 +83,7 @@ def grant_manifest(request: GrantRequest, name: str, key: PublicKey) -> JsonObje
         "spec": {
             "clusterRef": {"name": request.cluster},
             "target": _target(request.target),
-            "logins": list(request.logins),
+            **({"logins": list(request.logins)} if request.logins else {}),
             "sshPublicKey": key_line(key),
             **{field: value for field, value in optional.items() if value},
         },
@@ -165,4 +168,18 @@ def _require_equal(where: str, sent: object, got: object) -> None:
 
 
 def _target(target: GrantTarget) -> JsonObject:
-    return {"nodes": list(map(str, target.nodes))} if isinstance(target, NodesTarget) else {"allNodes": {}}
+    match target:
+        case NodesTarget(nodes):
+            return {"nodes": list(map(str, nodes))}
+        case AllNodesTarget():
+            return {"allNodes": {}}
+        case ContainerTarget(container):
+            return {"container": _container(container)}
+
+
+def _container(container: Container) -> JsonObject:
+    of = container.of
+    where: JsonObject = (
+        {"pod": of.name} if isinstance(of, Pod) else {"workload": {"kind": of.kind.value, "name": of.name}}
+    )
+    return {"namespace": container.namespace, **where, "container": container.container}

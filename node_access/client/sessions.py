@@ -12,19 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from node_access.client.access import Choices, Client, Held
+from node_access.client.access import Choices, Client, Held, target_of
 from node_access.client.arguments import choices_of, client_of
 from node_access.client.errors import ClientFailed, WrongUse
-from node_access.client.grants import NodesTarget
+from node_access.client.gateway_files import ContainerAccess
 from node_access.client.heartbeat import LAST_SESSION
+from node_access.client.node_files import Access
 from node_access.client.signals import Signalled, clean_up_on_signals
+from node_access.client.ssh_files import AnyAccess
 from node_access.client.terminal import say
 from node_access.client.touching import program
-from node_access.client.words import Destination, destination, forward
+from node_access.client.words import ContainerDestination, Destination, destination_of, forward
 
 FAILED: Final = 255
 """``ssh``'s own exit code for each failure of its own, and this program's: every other one is the remote command's."""
-_REMOTE: Final = re.compile(r"([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?):(.*)", re.ASCII | re.DOTALL)
+_REMOTE: Final = re.compile(r"([a-z0-9](?:[a-z0-9._-]*[a-z0-9])?):(.*)", re.ASCII | re.DOTALL)
 _PASSED_ON: Final = frozenset(
     -getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
@@ -48,7 +50,7 @@ def scp(options: argparse.Namespace) -> int:
     """``node-access scp SOURCE... TARGET``."""
     nodes = {found[1] for one in options.paths if (found := _remote(one)) is not None}
     if len(nodes) != 1:
-        raise WrongUse("name one node, as NODE[.CLUSTER]:PATH")
+        raise WrongUse("name one node or container, as NODE[.CLUSTER]:PATH or NAMESPACE_POD_CONTAINER[.CLUSTER]:PATH")
     return _run(
         options, nodes.pop(), lambda config, alias: scp_words(config, alias, options.paths, recursive=options.recursive)
     )
@@ -81,27 +83,45 @@ def _run(options: argparse.Namespace, named: str, words: MakeWords) -> int:
     clean_up_on_signals()
     client = client_of(options)
     client.folders.forget_ended()
-    where = destination(named, options.cluster, client.known())
-    choices = choices_of(options, where.cluster, NodesTarget((where.node,)))
+    where = destination_of(named, options.cluster, client.known())
+    choices = choices_of(options, where.cluster, target_of(where))
     with contextlib.ExitStack() as stack:
         held = _held(client, where, choices, stack)
         stack.callback(_leave, client, held)
-        access = client.open(held, choices.seconds)
-        if where.node not in [one.node for one in access.targets]:
-            raise ClientFailed(f"{where.node}: the grant's status does not say where it is")
+        host = _host(where, client.open(held, choices.seconds))
         if choices.keepalive:
             client.start_heartbeat(held)
-        return run_program(words(held.folder.config, access.alias(where.node)))
+        return run_program(words(held.folder.config, host))
 
 
-def _held(client: Client, where: Destination, choices: Choices, stack: contextlib.ExitStack) -> Held:
+def _host(where: Destination | ContainerDestination, access: AnyAccess) -> str:
+    """The destination in ssh's words; says which way the connection takes.
+
+    Raises:
+        ClientFailed: the grant does not open it.
+    """
+    if isinstance(where, ContainerDestination) and isinstance(access, ContainerAccess):
+        say(f"{where.user} through the gateway {access.gateway.address} port {access.gateway.port}")
+        return access.alias if where.user == str(where.container) else f"{where.user}@{access.alias}"
+    if isinstance(where, Destination) and isinstance(access, Access):
+        if where.node in [one.node for one in access.targets]:
+            return access.alias(where.node)
+        raise ClientFailed(f"{where.node}: the grant's status does not say where it is")
+    raise ClientFailed(f"{where}: the grant opens something else")
+
+
+def _held(
+    client: Client, where: Destination | ContainerDestination, choices: Choices, stack: contextlib.ExitStack
+) -> Held:
     """A grant in which this process is registered, so that no other one ends it."""
-    for held in client.find(where, choices.request.logins[0], choices):
+    opened = where.container if isinstance(where, ContainerDestination) else where.node
+    for held in client.find(where, choices):
         with held.folder.exclusive():
             if not held.folder.why_ended:
-                stack.enter_context(held.folder.session(where.node))
-                return replace(held, record=replace(held.record, login=choices.request.logins[0]))
-    return client.make(choices, lambda folder: stack.enter_context(folder.session(where.node)))
+                stack.enter_context(held.folder.session(opened))
+                login = next(iter(choices.request.logins), "")
+                return replace(held, record=replace(held.record, login=login))
+    return client.make(choices, lambda folder: stack.enter_context(folder.session(opened)))
 
 
 def _leave(client: Client, held: Held) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from attestors.wire.ssh.container_names import Container, Numbered, parse_container_address
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.options import Network, parse_network
 from attestors.wire.ssh.principals import HostName, LoginOnNode
@@ -151,6 +152,24 @@ def forward(text: str) -> str:
     return text
 
 
+CONTAINER_MARK: Final = "_"
+"""No name of a node or a Cluster has one, and each of a container does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDestination:
+    """A container of a cluster, as a person names it."""
+
+    container: Container
+    """What a grant opens."""
+    user: str
+    """At the gateway. It may choose a pod of a workload by number."""
+    cluster: str
+
+    def __str__(self) -> str:
+        return f"{self.container}.{self.cluster}"
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """A node of a cluster."""
@@ -162,10 +181,11 @@ class Destination:
         return f"{self.node}.{self.cluster}"
 
 
-def destination(text: str, cluster: str, known: Sequence[Destination]) -> Destination:
+def destination(text: str, cluster: str, known: Sequence[tuple[str, str]]) -> Destination:
     """``NODE.CLUSTER``, or ``NODE`` where ``cluster`` is given or a known one has the node.
 
-    Names of nodes may have dots, and names of Clusters have none here.
+    Names of nodes may have dots, and names of Clusters have none here. ``known`` are names of nodes, each with its
+    Cluster.
 
     Raises:
         WrongUse: it is none, or the cluster is not known.
@@ -173,16 +193,57 @@ def destination(text: str, cluster: str, known: Sequence[Destination]) -> Destin
     if cluster:
         object_name(cluster, "the name of a Cluster")
         return Destination(node_name(text.removesuffix(f".{cluster}")), cluster)
-    for one in known:
-        if text == str(one):
-            return one
-    clusters = {one.cluster for one in known if text == str(one.node)}
+    for name, of in known:
+        if text == f"{name}.{of}":
+            return Destination(node_name(name), of)
+    clusters = {of for name, of in known if text == name}
     if len(clusters) == 1:
         return Destination(node_name(text), clusters.pop())
     node, dot, named = text.rpartition(".")
     if not dot or clusters:
         raise WrongUse(f"which Cluster is {text[:253]!a} of? Write NODE.CLUSTER, or use --cluster")
     return Destination(node_name(node), label(named, "the name of a Cluster"))
+
+
+def container_destination(text: str, cluster: str, known: Sequence[tuple[str, str]]) -> ContainerDestination:
+    """``NAMESPACE_POD_CONTAINER.CLUSTER``, or without the Cluster where ``cluster`` is given or a known one has it.
+
+    ``known`` are names of containers, each with its Cluster.
+
+    Raises:
+        WrongUse: it is none, or the cluster is not known.
+    """
+    before, _, container = text.rpartition(CONTAINER_MARK)
+    name, dot, named = container.partition(".")
+    if before.count(CONTAINER_MARK) != 1:
+        raise WrongUse(f"{text[:381]!a}: name the container, too, as NAMESPACE_POD_CONTAINER")
+    if cluster:
+        object_name(cluster, "the name of a Cluster")
+        name, dot, named = container.removesuffix(f".{cluster}"), ".", cluster
+    user = f"{before}{CONTAINER_MARK}{name}"
+    try:
+        address = parse_container_address(user)
+        of = address.of.workload if isinstance(address.of, Numbered) else address.of
+        found = Container(address.namespace, of, name)
+    except SSHRefused as error:
+        raise WrongUse(error.message) from error
+    if not dot:
+        clusters = {one for known_name, one in known if known_name == str(found)}
+        if len(clusters) != 1:
+            raise WrongUse(f"which Cluster is {text[:381]!a} of? Write {found}.CLUSTER, or use --cluster")
+        return ContainerDestination(found, user, clusters.pop())
+    return ContainerDestination(found, user, object_name(named, "the name of a Cluster"))
+
+
+def destination_of(named: str, cluster: str, known: Sequence[tuple[str, str]]) -> Destination | ContainerDestination:
+    """What a person named: names of containers have an underscore, and those of nodes have none.
+
+    Raises:
+        WrongUse: it is neither, or of no known Cluster.
+    """
+    if CONTAINER_MARK in named:
+        return container_destination(named, cluster, known)
+    return destination(named, cluster, known)
 
 
 def duration_text(length: timedelta) -> str:

@@ -88,7 +88,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def test_a_live_grant_is_used_again(home: Home) -> None:
-    (held,) = home.client.find(WHERE, "root", CHOICES)
+    (held,) = home.client.find(WHERE, CHOICES)
     assert held.record == home.record
     assert "--namespace=team-a get" in home.calls()
 
@@ -103,7 +103,7 @@ def test_a_live_grant_is_used_again(home: Home) -> None:
     ],
 )
 def test_one_that_opens_something_else_is_not(home: Home, where: Destination, login: str, choices: Choices) -> None:
-    assert home.client.find(where, login, choices) == []
+    assert home.client.find(where, replace(choices, request=replace(choices.request, logins=(login,)))) == []
 
 
 @pytest.mark.parametrize(
@@ -117,35 +117,35 @@ def test_one_that_opens_something_else_is_not(home: Home, where: Destination, lo
 )
 def test_one_that_has_ended_is_not(home: Home, change: Callable[[dict[str, Any]], object]) -> None:
     home.change(change)
-    assert home.client.find(WHERE, "root", CHOICES) == []
+    assert home.client.find(WHERE, CHOICES) == []
 
 
 def test_the_key_of_one_that_is_gone_leaves_the_disk(home: Home) -> None:
     """The machine was restarted without an agent, and with it the heartbeat that should have removed the key."""
     home.change(lambda made: made["metadata"].update(uid="7b1a2f9e-58a4-4ad1-9a55-000000000000"))
-    assert home.client.find(WHERE, "root", CHOICES) == []
+    assert home.client.find(WHERE, CHOICES) == []
     assert home.folder.private_key() == b""
     assert home.folder.why_ended == "another grant has its name"
 
 
 def test_one_whose_key_is_gone_or_another_is_not(home: Home, tmp_path: Path) -> None:
     (home.folder.path / "key").unlink()
-    assert home.client.find(WHERE, "root", CHOICES) == []
+    assert home.client.find(WHERE, CHOICES) == []
     (tmp_path / "id.pub").write_text((home.folder.path / "key.pub").read_text())
     home.folder.write_private_key(b"it is here")
-    assert home.client.find(WHERE, "root", replace(CHOICES, identity=str(tmp_path / "id"))) == []
+    assert home.client.find(WHERE, replace(CHOICES, identity=str(tmp_path / "id"))) == []
 
 
 def test_one_for_another_key_than_the_folders_is_not(home: Home) -> None:
     """The API server shows another key than this machine made."""
     home.folder.write_public_key(public_key_of(private_key("ed25519", 333)))
-    assert home.client.find(WHERE, "root", CHOICES) == []
+    assert home.client.find(WHERE, CHOICES) == []
 
 
 @pytest.mark.parametrize("changes", [{"context": "other"}, {"kubeconfig": "/other"}, {"namespace": "team-b"}])
 def test_one_of_another_management_cluster_is_not(home: Home, changes: dict[str, str]) -> None:
     other = Client(Kubectl(replace(home.settings, **changes)), home.client.folders)
-    assert other.find(WHERE, "root", CHOICES) == []
+    assert other.find(WHERE, CHOICES) == []
     assert home.calls() == ""
 
 
@@ -210,15 +210,15 @@ def test_a_new_address_is_let_in_only_if_the_person_says_so(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     moved = replace(CHOICES, sources=AddressSources((network("203.0.113.9"),)))
-    home.client.find(WHERE, "root", moved)
+    home.client.find(WHERE, moved)
     assert "node-access patch-ingress repair" in capsys.readouterr().err
     assert "patch" not in home.calls()
     monkeypatch.setattr("node_access.client.access.confirm", lambda question: True)
-    (held,) = home.client.find(WHERE, "root", moved)
+    (held,) = home.client.find(WHERE, moved)
     assert held.grant.ingress == (network("203.0.113.9"),)
     same = replace(CHOICES, sources=AddressSources((network("198.51.100.7"),)))
     before = home.calls().count("patch ")
-    home.client.find(WHERE, "root", same)
+    home.client.find(WHERE, same)
     assert home.calls().count("patch ") == before
 
 

@@ -69,8 +69,8 @@ def test_what_is_not_stated_is_said_to_be_so() -> None:
             "container shop of Pod web/web-1",
         ),
         (
-            {"container": {"namespace": "web", "workload": {"kind": "DaemonSet", "name": "proxy"}}},
-            "container (the first) of DaemonSet web/proxy",
+            {"container": {"namespace": "web", "workload": {"kind": "DaemonSet", "name": "proxy"}, "container": "x"}},
+            "container x of DaemonSet web/proxy",
         ),
     ],
 )

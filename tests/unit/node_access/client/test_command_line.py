@@ -22,9 +22,9 @@ from node_access.client.grants import AllNodesTarget
 from node_access.client.heartbeat import touched
 from node_access.client.keys import existing_key, fresh_key, read_fresh_key
 from node_access.client.manifests import GrantRequest
+from node_access.client.node_files import needs_touch, node_access_of
 from node_access.client.programs import ProgramFailed, run_bounded
 from node_access.client.sessions import forward_words, run_program, scp_words, ssh_words
-from node_access.client.ssh_files import access_of, needs_touch
 from node_access.client.terminal import ask, confirm, say, wrapped
 from tests.support.openssh import public_keys
 from tests.unit.node_access.client.made import KEY, grant
@@ -159,7 +159,7 @@ def test_keys(tmp_path: Path) -> None:
 
 
 def test_a_connection_for_a_moment_needs_no_person() -> None:
-    direct = access_of(grant(), public_key_of(KEY), int(time.time()))
+    direct = node_access_of(grant(), public_key_of(KEY), int(time.time()))
     assert list(map(str, touched(direct, ()))) == ["worker-1"]
     security_key = replace(direct.grant, public_key=public_keys()["sk-ed25519"])
     assert touched(replace(direct, grant=security_key), ()) == ()

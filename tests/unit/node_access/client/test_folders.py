@@ -18,7 +18,8 @@ from node_access.client.folders import BadFolder, FolderRecord, GrantFolder, Gra
 from node_access.client.grants import GrantKey
 from node_access.client.kubectl import KubectlSettings
 from node_access.client.locks import Busy
-from node_access.client.ssh_files import NotUsable, access_of
+from node_access.client.node_files import NotUsable
+from node_access.client.ssh_files import access_of
 from tests.unit.node_access.client.made import BASTION, GRANT_UID, KEY, grant
 
 RECORD = FolderRecord(

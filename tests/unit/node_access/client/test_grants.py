@@ -9,14 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attestors.wire.ssh.container_names import parse_container_principal
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.signatures import public_key_of
 from node_access.client.grants import (
     BastionAddress,
     ContainerTarget,
+    GatewayAddress,
     InvalidGrant,
     NodesTarget,
     created_by,
     parse_grant,
 )
+from tests.support.openssh import private_key
 from tests.unit.node_access.client.made import BASTION, GRANT_UID, document
 
 
@@ -42,10 +47,46 @@ def test_all_nodes_and_containers() -> None:
     assert every.opens("production", every.status.targets[0].node)
     pod = {"namespace": "web", "pod": "web-1", "container": "c"}
     of_workload = {"namespace": "web", "workload": {"kind": "Deployment", "name": "shop"}, "container": "c"}
-    for target, kind, name in ((pod, "Pod", "web-1"), (of_workload, "Deployment", "shop")):
+    for target, name in ((pod, "web_web-1_c"), (of_workload, "web_deploy.shop_c")):
         made = document()
         made["spec"]["target"] = {"container": target}
-        assert parse_grant(made).target == ContainerTarget("web", kind, name, "c")
+        container = parse_container_principal(name)
+        assert parse_grant(made).target == ContainerTarget(container)
+        assert str(parse_grant(made).target) == name
+        assert parse_grant(made).opens_container("production", container)
+        assert not parse_grant(made).opens_container("staging", container)
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"namespace": "web", "pod": "web-1"},
+        {"namespace": "web\n", "pod": "web-1", "container": "c"},
+        {"namespace": "web", "pod": "../x", "container": "c"},
+        {"namespace": "web", "workload": {"kind": "Node", "name": "shop"}, "container": "c"},
+        {"namespace": "web", "container": "c"},
+    ],
+)
+def test_a_container_that_none_could_be_is_refused(container: dict[str, Any]) -> None:
+    made = document()
+    made["spec"]["target"] = {"container": container}
+    with pytest.raises(InvalidGrant, match=r"spec\.target\.container"):
+        parse_grant(made)
+
+
+def test_the_gateways_keys_are_not_the_bastions() -> None:
+    made = document(BASTION)
+    line = key_line(public_key_of(private_key("ed25519", 350)))
+    made["status"]["knownHosts"].append(f"node-access-gateway-{GRANT_UID} {line}")
+    made["status"]["gateway"] = {"host": "gateway.example.com", "port": 2222}
+    status = parse_grant(made).status
+    assert list(map(key_line, status.known_hosts.gateway)) == [line]
+    assert line not in map(key_line, status.known_hosts.plain)
+    assert isinstance(status.gateway, GatewayAddress)
+    for wrong in ({"host": "-oProxyCommand=x", "port": 22}, {"host": "a b", "port": 22}, {"host": "a", "port": 0}):
+        made["status"]["gateway"] = wrong
+        with pytest.raises(InvalidGrant, match=r"status\.gateway"):
+            parse_grant(made)
 
 
 def changed(path: str, value: object) -> dict[str, Any]:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attestors.wire.ssh.principals import HostName
 from node_access.client.errors import WrongUse
 from node_access.client.words import (
-    Destination,
+    ContainerDestination,
     destination,
+    destination_of,
     duration,
     duration_text,
     forward,
@@ -27,7 +27,7 @@ from node_access.client.words import (
     time_text,
 )
 
-KNOWN = [Destination(HostName("worker-1"), "production"), Destination(HostName("db.corp"), "staging.blue")]
+KNOWN = [("worker-1", "production"), ("db.corp", "staging.blue")]
 
 
 @given(st.text())
@@ -125,7 +125,56 @@ def test_destinations(text: str, cluster: str, found: str) -> None:
 
 
 def test_a_name_of_two_clusters_is_asked_for() -> None:
-    both = [*KNOWN, Destination(HostName("worker-1"), "other"), Destination(HostName("db.corp"), "other")]
+    both = [*KNOWN, ("worker-1", "other"), ("db.corp", "other")]
     for text in ("worker-1", "worker-9", "db.corp"):
         with pytest.raises(WrongUse, match=r"NODE\.CLUSTER"):
             destination(text, "", both)
+
+
+RUNNING = [
+    ("web_shop-0_app", "production"),
+    ("web_deploy.shop_app", "staging"),
+    ("web_two-0_app", "a"),
+    ("web_two-0_app", "b"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "cluster", "container", "user", "of"),
+    [
+        ("web_shop-0_app.production", "", "web_shop-0_app", "web_shop-0_app", "production"),
+        ("web_shop-0_app", "production", "web_shop-0_app", "web_shop-0_app", "production"),
+        ("web_shop-0_app.a.b", "a.b", "web_shop-0_app", "web_shop-0_app", "a.b"),
+        ("web_shop-0_app", "", "web_shop-0_app", "web_shop-0_app", "production"),
+        ("web_deploy.shop_app", "", "web_deploy.shop_app", "web_deploy.shop_app", "staging"),
+        ("web_deploy.shop.2_app", "", "web_deploy.shop_app", "web_deploy.shop.2_app", "staging"),
+        ("web_sts.db.0_app", "c", "web_sts.db_app", "web_sts.db.0_app", "c"),
+        ("web_ds.db_app.c", "", "web_ds.db_app", "web_ds.db_app", "c"),
+        ("web_job.db_app.c", "", "web_job.db_app", "web_job.db_app", "c"),
+        ("web_a.b-0_app.c", "", "web_a.b-0_app", "web_a.b-0_app", "c"),
+    ],
+)
+def test_containers(text: str, cluster: str, container: str, user: str, of: str) -> None:
+    found = destination_of(text, cluster, RUNNING)
+    assert isinstance(found, ContainerDestination)
+    assert (str(found.container), found.user, found.cluster) == (container, user, of)
+    assert str(found) == f"{container}.{of}"
+
+
+@pytest.mark.parametrize(
+    ("text", "cluster", "why"),
+    [
+        ("web_shop-0", "c", "name the container, too"),
+        ("web_shop-0_app_x", "c", "name the container, too"),
+        ("web_shop-0_app", "other/x", "the name of a Cluster"),
+        ("web_shop-0_app.c\n", "", "the name of a Cluster"),
+        ("web_shop-9_app", "", "which Cluster"),
+        ("web_two-0_app", "", "which Cluster"),
+        ("-oProxyCommand=x_shop-0_app", "c", "the namespace has not the form of one"),
+        ("web_$(id)_app", "c", "the pod has not the form of one"),
+        ("web_shop-0_App", "c", "the container has not the form of one"),
+    ],
+)
+def test_what_names_no_container(text: str, cluster: str, why: str) -> None:
+    with pytest.raises(WrongUse, match=why):
+        destination_of(text, cluster, RUNNING)

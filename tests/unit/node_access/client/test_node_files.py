@@ -19,7 +19,14 @@ from attestors.wire.ssh.principals import HostName, LoginOnNode
 from attestors.wire.ssh.signatures import public_key_of
 from node_access.client.folders import FolderRecord, GrantFolders
 from node_access.client.grants import GrantKey, InvalidGrant, parse_grant
-from node_access.client.ssh_files import Access, NotUsable, access_of, checked_path, known_hosts, ssh_config
+from node_access.client.node_files import (
+    Access,
+    NotUsable,
+    checked_path,
+    node_access_of,
+    node_known_hosts,
+    node_ssh_config,
+)
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.grant_controller import HOST_AUTHORITY, Behaviour, issue
 from tests.support.openssh import find_openssh, private_key, public_keys
@@ -30,7 +37,7 @@ ALIAS = f"node-access-bastion-{GRANT_UID}"
 
 
 def access(**changes: Any) -> Access:
-    return access_of(grant(BASTION, **changes), public_key_of(KEY), int(time.time()))
+    return node_access_of(grant(BASTION, **changes), public_key_of(KEY), int(time.time()))
 
 
 def effective(file: Path, host: str) -> dict[str, str]:
@@ -45,7 +52,7 @@ def effective(file: Path, host: str) -> dict[str, str]:
 
 def test_no_connection_is_shared_with_another_clusters_node_of_the_same_address(tmp_path: Path) -> None:
     """``Host *`` with ControlMaster is common, and ``%h`` in its ControlPath is the address behind the bastion."""
-    (tmp_path / "grant").write_text(ssh_config(access(), "/home/a", "root"))
+    (tmp_path / "grant").write_text(node_ssh_config(access(), "/home/a", "root"))
     shared = "Host *\n  ControlMaster auto\n  ControlPath /tmp/%r@%h:%p\n"
     (tmp_path / "config").write_text(f'Include "{tmp_path}/grant"\n{shared}')
     for host in ("worker-1.production", ALIAS):
@@ -56,7 +63,7 @@ def test_no_connection_is_shared_with_another_clusters_node_of_the_same_address(
 
 def test_ssh_reads_the_configuration(tmp_path: Path) -> None:
     file = tmp_path / "config"
-    file.write_text(ssh_config(access(), "/home/a b/x", "root"))
+    file.write_text(node_ssh_config(access(), "/home/a b/x", "root"))
     node = effective(file, "worker-1.production")
     assert node["hostname"] == "10.0.0.7"
     assert node["hostkeyalias"] == "worker-1.production.team-a"
@@ -78,7 +85,7 @@ def test_ssh_reads_the_configuration(tmp_path: Path) -> None:
 
 
 def test_windows_paths_are_written_with_slashes_and_quotes() -> None:
-    text = ssh_config(access(), r"C:\Users\Ada L\.ssh\node-access\grants\x", "root", r"C:\Users\Ada L\.ssh\id")
+    text = node_ssh_config(access(), r"C:\Users\Ada L\.ssh\node-access\grants\x", "root", r"C:\Users\Ada L\.ssh\id")
     assert 'UserKnownHostsFile "C:/Users/Ada L/.ssh/node-access/grants/x/known_hosts"' in text
     assert 'IdentityFile "C:/Users/Ada L/.ssh/id"' in text
     assert "\\" not in text
@@ -111,7 +118,7 @@ def test_a_path_that_ssh_would_read_as_another_is_refused(path: str) -> None:
 )
 def test_paths_of_each_system(path: str, written: str) -> None:
     assert checked_path(path) == written
-    text = ssh_config(access(), path, "root", connector=["/usr/bin/python 3"])
+    text = node_ssh_config(access(), path, "root", connector=["/usr/bin/python 3"])
     assert f'IdentityFile "{written}/key"' in text
     assert f'CertificateFile "{written}/node-cert.pub"' in text
 
@@ -122,7 +129,7 @@ def test_the_real_ssh_includes_a_folder_of_any_name(tmp_path: Path, name: str) -
     folders = GrantFolders(tmp_path / name)
     folder = folders.path / "grants" / GRANT_UID
     folder.mkdir(parents=True)
-    (folder / "config").write_text(ssh_config(access(), str(folder), "root"))
+    (folder / "config").write_text(node_ssh_config(access(), str(folder), "root"))
     (tmp_path / "config").write_text(f'Include "{folders.pattern}"\n')
     found = effective(tmp_path / "config", "worker-1.production")
     assert found["hostname"] == "10.0.0.7"
@@ -137,43 +144,45 @@ CONNECTOR = ["/opt/Python 3/bin/python", "-P", "-m", "node_access.client"]
 def several(behaviour: Behaviour, *addresses: str) -> Access:
     made = document(behaviour)
     made["status"]["targets"][0]["addresses"] = list(addresses)
-    return access_of(parse_grant(made), public_key_of(KEY), int(time.time()))
+    return node_access_of(parse_grant(made), public_key_of(KEY), int(time.time()))
 
 
 def test_a_node_with_several_addresses_is_reached_by_the_one_that_answers(tmp_path: Path) -> None:
     file = tmp_path / "config"
-    file.write_text(ssh_config(several(BASTION, "10.0.0.7", "fd00::7", "node.example"), "/x y", "root", "", CONNECTOR))
+    file.write_text(
+        node_ssh_config(several(BASTION, "10.0.0.7", "fd00::7", "node.example"), "/x y", "root", "", CONNECTOR)
+    )
     found = effective(file, "worker-1.production")
     program = '"/opt/Python 3/bin/python" -P -m node_access.client connect'
     assert found["proxycommand"] == f'{program} --through {ALIAS} --config "/x y/config" 22 10.0.0.7 fd00::7'
     assert found["proxyusefdpass"] == "yes"
     assert found["hostkeyalias"] == "worker-1.production.team-a"
     assert "proxyjump" not in found
-    file.write_text(ssh_config(several(DIRECT, "10.0.0.7", "node.example"), "/x", "root", "", CONNECTOR))
+    file.write_text(node_ssh_config(several(DIRECT, "10.0.0.7", "node.example"), "/x", "root", "", CONNECTOR))
     assert effective(file, "worker-1.production")["proxycommand"] == f"{program} 2222 10.0.0.7 node.example"
 
 
 def test_a_node_with_one_address_needs_ssh_alone(tmp_path: Path) -> None:
     file = tmp_path / "config"
     for made, jump in ((several(BASTION, "10.0.0.7", "node.example"), ALIAS), (several(DIRECT, "10.0.0.7"), "none")):
-        file.write_text(ssh_config(made, "/x", "root", "", CONNECTOR))
+        file.write_text(node_ssh_config(made, "/x", "root", "", CONNECTOR))
         found = effective(file, "worker-1.production")
         assert found.get("proxyjump", "none") == jump
         assert found.get("proxycommand", "none") == "none"
-    file.write_text(ssh_config(several(DIRECT, "10.0.0.7", "10.0.0.8"), "/x", "root"))  # as on Windows
+    file.write_text(node_ssh_config(several(DIRECT, "10.0.0.7", "10.0.0.8"), "/x", "root"))  # as on Windows
     assert effective(file, "worker-1.production")["hostname"] == "10.0.0.7"
 
 
 def test_a_touch_is_waited_for_before_the_next_address_is_tried() -> None:
     made = several(BASTION, "10.0.0.7", "fd00::7")
     touched = replace(made, grant=replace(made.grant, public_key=public_keys()["sk-ed25519"]))
-    assert " --pause 20 22 10.0.0.7 " in ssh_config(touched, "/x", "root", "", CONNECTOR)
-    assert "--pause" not in ssh_config(made, "/x", "root", "", CONNECTOR)
+    assert " --pause 20 22 10.0.0.7 " in node_ssh_config(touched, "/x", "root", "", CONNECTOR)
+    assert "--pause" not in node_ssh_config(made, "/x", "root", "", CONNECTOR)
 
 
 def test_a_program_whose_path_a_shell_would_read_as_more_is_refused() -> None:
     with pytest.raises(NotUsable):
-        ssh_config(several(DIRECT, "10.0.0.7", "10.0.0.8"), "/x", "root", "", ["/opt/$(id)/python"])
+        node_ssh_config(several(DIRECT, "10.0.0.7", "10.0.0.8"), "/x", "root", "", ["/opt/$(id)/python"])
 
 
 def test_a_path_in_any_script_is_accepted() -> None:
@@ -187,7 +196,7 @@ def test_known_hosts_has_patterns_of_ours() -> None:
         f"@cert-authority * {authority}",
         f"*,github.com {key_line(public_key_of(BASTION_KEY))}",
     ]
-    text = known_hosts(access_of(parse_grant(made), public_key_of(KEY), int(time.time())))
+    text = node_known_hosts(node_access_of(parse_grant(made), public_key_of(KEY), int(time.time())))
     assert text == f"@cert-authority *.production.team-a {authority}\n{ALIAS} {key_line(public_key_of(BASTION_KEY))}\n"
 
 
@@ -219,7 +228,7 @@ def test_what_is_appended_to_a_valid_line_reaches_no_file(where: str, text: str,
     append(made["status"], where, text)
     folder = GrantFolders(tmp_path / "n").create(RECORD)
     with contextlib.suppress(InvalidGrant):
-        folder.write_access(access_of(parse_grant(made), public_key_of(KEY), int(time.time())), RECORD)
+        folder.write_access(node_access_of(parse_grant(made), public_key_of(KEY), int(time.time())), RECORD)
         assert len((folder.path / "known_hosts").read_text().splitlines()) == 2
         assert len((folder.path / "node-cert.pub").read_text().splitlines()) == 1
     written = "".join(file.read_text() for file in folder.path.iterdir() if file.is_file())
@@ -286,28 +295,28 @@ def test_a_status_that_must_not_be_used(change: Callable[[dict[str, Any]], objec
     made = document(BASTION)
     change(made["status"])
     with pytest.raises(NotUsable, match=message):
-        access_of(parse_grant(made), public_key_of(KEY), int(time.time()))
+        node_access_of(parse_grant(made), public_key_of(KEY), int(time.time()))
 
 
 def test_another_key_and_a_container_are_refused() -> None:
     with pytest.raises(NotUsable, match="another key"):
-        access_of(grant(BASTION), public_key_of(private_key("ed25519", 331)), int(time.time()))
+        node_access_of(grant(BASTION), public_key_of(private_key("ed25519", 331)), int(time.time()))
     made = document(BASTION)
     made["spec"]["target"] = {"container": {"namespace": "a", "pod": "b", "container": "c"}}
-    with pytest.raises(NotUsable, match="container"):
-        access_of(parse_grant(made), public_key_of(KEY), int(time.time()))
+    with pytest.raises(NotUsable, match="no node of the grant"):
+        node_access_of(parse_grant(made), public_key_of(KEY), int(time.time()))
 
 
 def test_the_certificate_with_the_latest_end_counts() -> None:
     made = document()
     later = issue(public_key_of(KEY), LoginOnNode("root", "worker-1"), seconds=3000)
     made["status"]["certificates"].insert(0, {"hop": "node", "certificate": later.line})
-    assert access_of(parse_grant(made), public_key_of(KEY), int(time.time())).certificate == later
+    assert node_access_of(parse_grant(made), public_key_of(KEY), int(time.time())).certificate == later
 
 
 def test_a_grant_without_a_bastion_has_one_hop() -> None:
-    direct = access_of(grant(), public_key_of(KEY), int(time.time()))
-    text = ssh_config(direct, "/x", "root")
+    direct = node_access_of(grant(), public_key_of(KEY), int(time.time()))
+    text = node_ssh_config(direct, "/x", "root")
     assert "ProxyJump" not in text
     assert "Port 2222" in text
     assert replace(direct).valid_before == direct.certificate.certificate.valid_before
