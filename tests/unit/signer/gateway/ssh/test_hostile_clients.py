@@ -15,6 +15,8 @@ from typing import Any
 import asyncssh
 import pytest
 from aiohttp import web
+from asyncssh.constants import MSG_GLOBAL_REQUEST
+from asyncssh.packet import Boolean, String
 from asyncssh.public_key import SSHLocalKeyPair
 
 from signer.gateway.commands import SESSION_VARIABLE
@@ -182,7 +184,7 @@ async def test_signals_are_bounded(world: World) -> None:
 
 
 def test_events_that_wait_are_bounded() -> None:
-    channel = Channel()
+    channel = Channel(asyncio.Event())
     for number in range(1, 10_000):
         channel.received(Resized(number, 1))
         channel.received(Signalled("USR1"))
@@ -200,7 +202,7 @@ class Paused:
 
 
 def test_single_bytes_count_with_what_they_take() -> None:
-    channel, paused = Channel(), Paused()
+    channel, paused = Channel(asyncio.Event()), Paused()
     channel.opened(paused)  # type: ignore[arg-type]
     for _ in range(MAXIMUM_WAITING_BYTES // EVENT_BYTES):
         channel.received(Data(b"x"))
@@ -227,30 +229,56 @@ async def test_what_waits_in_asyncssh_is_merged_and_no_environment_is_kept(world
         assert b"".join(data for data, _ in ours._recv_buf) == b"x" * 2000
 
 
-async def test_a_client_that_never_reads_ends_with_its_grant(world: World) -> None:
+async def flood(websocket: web.WebSocketResponse, command: tuple[str, ...]) -> None:
+    """``yes`` writes 64 MiB."""
+    if "yes" not in command:
+        await websocket.send_bytes(b'\x03{"status":"Success"}')
+        return
+    with contextlib.suppress(ConnectionError):
+        for _ in range(2048):
+            await websocket.send_bytes(b"\x01" + bytes(32 * 1024))
+
+
+async def test_a_client_that_never_reads_takes_no_memory_and_ends_with_its_grant(world: World) -> None:
+    """Whatever window it names. asyncssh itself heeds the window alone."""
     key = world.grant()
-
-    async def flood(websocket: web.WebSocketResponse, command: tuple[str, ...]) -> None:
-        if "yes" not in command:
-            await websocket.send_bytes(b'\x03{"status":"Success"}')
-            return
-        with contextlib.suppress(ConnectionError):
-            while not websocket.closed:
-                await websocket.send_bytes(b"\x01" + bytes(32 * 1024))
-
     world.script = flood
     client = await world.connect(key)
-    process = await client.create_process("yes", encoding=None)
+    raw: Any = client
+    process = await client.create_process("yes", encoding=None, window=2**32 - 1)
     assert await process.stdout.read(1)
-    client._transport.pause_reading()
+    raw._transport.pause_reading()
     (connection,) = world.parts.live
-    await asyncio.sleep(0)
+    await until(lambda: not connection.reads.is_set())
     transport: Any = connection._conn._transport
-    assert transport.get_write_buffer_size() < 8 * 1024 * 1024
+    for _ in range(200):
+        await asyncio.sleep(0.001)
+    assert transport.get_write_buffer_size() < 4 * 1024 * 1024
     world.show([])
     await until(lambda: not world.parts.live)
     await until(lambda: signals(world))
     client.abort()
+
+
+async def test_answers_to_a_client_that_never_reads_are_bounded(world: World) -> None:
+    """Each request asks for an answer."""
+    key = world.grant()
+    client = await world.connect(key)
+    (connection,) = world.parts.live
+    ours: Any = connection._conn._transport
+    raw: Any = client
+    raw._transport.pause_reading()
+    request = String("nothing@example") + Boolean(True)
+    for _ in range(400):
+        for _ in range(1000):
+            raw.send_packet(MSG_GLOBAL_REQUEST, request)
+        await asyncio.sleep(0.001)
+        if raw._transport.get_write_buffer_size() > 1024 * 1024:
+            break
+    assert not connection.reads.is_set()
+    assert ours.get_write_buffer_size() < 2 * 1024 * 1024
+    client.abort()
+    await until(lambda: not world.parts.live)
 
 
 async def test_with_its_grant_everything_ends_that_any_gateway_left(world: World) -> None:
