@@ -21,7 +21,7 @@ from signer.gateway.commands import SessionMark, end_command
 from signer.gateway.limits import Connections, Limits, TooMany, counted_address
 from signer.gateway.metrics import GatewayMetrics
 from signer.gateway.opening import Closed, Opening
-from signer.gateway.openings import Address, Openings, Refused
+from signer.gateway.openings import Address, Openings, Refused, require_source
 from signer.gateway.person import PersonAPI
 from signer.gateway.resolver import Resolver, RunningContainer
 from signer.gateway.ssh.bounds import bound_connection
@@ -211,11 +211,20 @@ class GatewayConnection(asyncssh.SSHServer):
             return
         try:
             opening = self._parts.openings.again(self._state.opening)
+            require_source(opening, self._known_source())
         except Closed:
             self._end(_ENDED)
             return
+        except Refused as refused:
+            self._end(refused.message)
+            return
         self._state = _LoggedIn(opening, self._state.address)
         self._set_timers(opening)
+
+    def _known_source(self) -> Address:
+        if self._source is None:
+            raise TypeError("a client without an address has logged in")
+        return self._source
 
     def _set_timers(self, opening: Opening) -> None:
         for timer in self._timers:

@@ -9,23 +9,22 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 import pytest
 from aiohttp import web
-from asyncssh.constants import MSG_GLOBAL_REQUEST
-from asyncssh.packet import Boolean, String
 from asyncssh.public_key import SSHLocalKeyPair
 
 from signer.gateway.commands import SESSION_VARIABLE
 from signer.gateway.limits import Connections, Limits, TooMany, counted_address
 from signer.gateway.ssh.channel import EVENT_BYTES, MAXIMUM_WAITING_BYTES, Channel, Data, Resized, Signalled
 from signer.gateway.websocket import WebSocketSession
+from tests.support.gateway_grants import container_grant
 from tests.unit.signer.access.containers.world import until
 from tests.unit.signer.gateway.ssh.world import USER, World, gateway
-from tests.unit.signer.gateway.support import until_closed
 from tests.unit.signer.kube.support import Authority
 
 
@@ -38,10 +37,11 @@ async def world(
 
 
 async def hang(websocket: web.WebSocketResponse, command: tuple[str, ...]) -> None:
-    """A command that says something, reads nothing and does not end; signals end at once."""
+    """A command that says something, repeats its input and does not end; signals end at once."""
     if "echo hang" in command:
         await websocket.send_bytes(b"\x01begun\n")
-        await until_closed(websocket)
+        async for message in websocket:
+            await websocket.send_bytes(b"\x01" + message.data[1:])
     else:
         await websocket.send_bytes(b'\x03{"status":"Success"}')
 
@@ -59,6 +59,47 @@ async def test_an_honest_client_comes_in(world: World) -> None:
     async with world.connect(key) as client:
         assert (await client.run("echo hello")).exit_status == 0
     assert world.commands[0][-1] == "echo hello"
+
+
+async def closed_by_gateway(port: int, sent: bytes) -> bytes:
+    """What the gateway says until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    try:
+        async with asyncio.timeout(10):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_a_slow_login_ends(
+    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, tmp_path: Path
+) -> None:
+    async with gateway(authority, tls, session, tmp_path, Limits(login_seconds=0.3)) as world:
+        await closed_by_gateway(world.port, b"SSH-2.0-slow\r\n")
+        await until(lambda: not world.parts.live)
+        assert world.parts.connections.count == 0
+
+
+@pytest.mark.parametrize("sent", [b"SSH-2.0-x\r\n\xff\xff\xff\xff" + bytes(64), b"x" * 9000], ids=["packet", "line"])
+async def test_what_is_too_large_ends_the_connection(world: World, sent: bytes) -> None:
+    await closed_by_gateway(world.port, sent)
+    await until(lambda: not world.parts.live)
+
+
+async def test_connections_of_one_address_are_bounded(
+    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, tmp_path: Path
+) -> None:
+    async with gateway(authority, tls, session, tmp_path, Limits(connections_per_address=2)) as world:
+        key = world.grant()
+        async with world.connect(key), world.connect(key):
+            assert not (await closed_by_gateway(world.port, b"")).startswith(b"SSH-2.0-OpenSSH")
+            assert world.logins("TooMany") == 1
+        await until(lambda: not world.parts.live)
+        async with world.connect(key) as client:
+            assert (await client.run("true")).exit_status == 0
 
 
 class Liar(SSHLocalKeyPair):
@@ -176,9 +217,8 @@ async def test_signals_are_bounded(world: World) -> None:
         for number in range(limit + 5):
             process.send_signal("USR1")
             await until(lambda number=number: len(signals(world)) == min(number + 1, limit))  # type: ignore[misc]
-        process.send_signal("USR1")
-        process.stdin.write("x")
-        await process.stdin.drain()
+        process.stdin.write("all signals are through\n")
+        assert await process.stdout.readline() == "all signals are through\n"
         assert len(signals(world)) == limit
     await until(lambda: signals(world)[-1][1] == "KILL")
 
@@ -254,31 +294,11 @@ async def test_a_client_that_never_reads_takes_no_memory_and_ends_with_its_grant
     for _ in range(200):
         await asyncio.sleep(0.001)
     assert transport.get_write_buffer_size() < 4 * 1024 * 1024
+    assert not transport.is_reading(), "each request would be answered"
     world.show([])
     await until(lambda: not world.parts.live)
     await until(lambda: signals(world))
     client.abort()
-
-
-async def test_answers_to_a_client_that_never_reads_are_bounded(world: World) -> None:
-    """Each request asks for an answer."""
-    key = world.grant()
-    client = await world.connect(key)
-    (connection,) = world.parts.live
-    ours: Any = connection._conn._transport
-    raw: Any = client
-    raw._transport.pause_reading()
-    request = String("nothing@example") + Boolean(True)
-    for _ in range(400):
-        for _ in range(1000):
-            raw.send_packet(MSG_GLOBAL_REQUEST, request)
-        await asyncio.sleep(0.001)
-        if raw._transport.get_write_buffer_size() > 1024 * 1024:
-            break
-    assert not connection.reads.is_set()
-    assert ours.get_write_buffer_size() < 2 * 1024 * 1024
-    client.abort()
-    await until(lambda: not world.parts.live)
 
 
 async def test_with_its_grant_everything_ends_that_any_gateway_left(world: World) -> None:
@@ -294,6 +314,17 @@ async def test_with_its_grant_everything_ends_that_any_gateway_left(world: World
     await until(lambda: signals(world))
     assert signals(world) == [(f"{uid}.", "KILL")]
     assert SESSION_VARIABLE in world.commands[0][2]
+
+
+async def test_ingress_that_no_longer_has_the_client_ends_its_connection(world: World) -> None:
+    key = world.grant()
+    client = await world.connect(key)
+    spec = {**world.grants[0]["spec"], "ingress": [{"ipBlock": {"cidr": "198.51.100.0/24"}}]}
+    now = datetime.now(UTC).replace(microsecond=0)
+    moved = container_grant(name="grant-11", now=now, sshPublicKey=spec["sshPublicKey"], ingress=spec["ingress"])
+    world.show([moved])
+    await client.wait_closed()
+    await until(lambda: not world.parts.live)
 
 
 async def test_without_its_end_only_the_connections_own_processes_end(world: World) -> None:
