@@ -1,11 +1,12 @@
-"""Bounds for what asyncssh keeps of a channel: without them, a logged-in client takes any amount of memory.
+"""Bounds for what asyncssh keeps: without them, a client takes any amount of memory.
 
-asyncssh has no interface for either, so both replace methods of the one channel. The tests fail if a later asyncssh
-calls others.
+asyncssh has no interface for them, so they replace methods of the one connection or channel. The tests fail if a later
+asyncssh calls others.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 MERGED_BYTES: Final = 1024
@@ -29,9 +30,28 @@ def bound_channel(channel: Any) -> None:
     channel._accept_data = accept_merged
 
 
+def bound_connection(connection: Any) -> asyncio.Event:
+    """Take nothing more from a client that does not read: asyncssh writes on, as far as a window that the client names
+    itself, and answers every request. Returns what is set while the client reads: wait for it before output.
+    """
+    reads, transport = asyncio.Event(), connection._transport
+    reads.set()
+
+    def pause() -> None:
+        reads.clear()
+        transport.pause_reading()
+
+    def resume() -> None:
+        reads.set()
+        transport.resume_reading()
+
+    connection.pause_writing, connection.resume_writing = pause, resume
+    return reads
+
+
 def _refuse_environment(packet: Any) -> bool:
     del packet
     return False
 
 
-__all__ = ["MERGED_BYTES", "bound_channel"]
+__all__ = ["MERGED_BYTES", "bound_channel", "bound_connection"]

@@ -66,7 +66,9 @@ class ChannelGone(Exception):
 class Channel:
     """What a session's callbacks fill, and what its task reads and writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: asyncio.Event) -> None:
+        """``reads`` is set while the client reads from the connection."""
+        self._reads = reads
         self._events: deque[Event] = deque()
         self._waiting = 0
         self._has_event = asyncio.Event()
@@ -146,6 +148,7 @@ class Channel:
         """
         self.write_now(content, datatype)
         await self._may_write.wait()
+        await self._reads.wait()
 
     def write_now(self, content: bytes, datatype: int | None = None) -> None:
         """Write without waiting: for a few bytes.

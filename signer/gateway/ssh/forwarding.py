@@ -26,10 +26,10 @@ _MAXIMUM_PORT: Final = 65535
 class PortChannel(asyncssh.SSHTCPSession[bytes]):
     """Implements asyncssh's callbacks."""
 
-    def __init__(self, run: Callable[[Channel], None], gone: Callable[[], None]) -> None:
+    def __init__(self, run: Callable[[Channel], None], gone: Callable[[], None], reads: asyncio.Event) -> None:
         """``gone`` is called when the channel is closed."""
         self._run = run
-        self._stream = Channel()
+        self._stream = Channel(reads)
         self._stream.when_gone(gone)
 
     def connection_made(self, chan: asyncssh.SSHTCPChannel[bytes]) -> None:
@@ -97,7 +97,7 @@ async def open_port(
     except BaseException:
         gone()
         raise
-    return PortChannel(lambda channel: start(_copy(stream, channel)), gone)
+    return PortChannel(lambda channel: start(_copy(stream, channel)), gone, connection.reads)
 
 
 async def _port_stream(connection: Entered, port: int) -> PortStream:

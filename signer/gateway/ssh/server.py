@@ -21,9 +21,10 @@ from signer.gateway.commands import SessionMark, end_command
 from signer.gateway.limits import Connections, Limits, TooMany, counted_address
 from signer.gateway.metrics import GatewayMetrics
 from signer.gateway.opening import Closed, Opening
-from signer.gateway.openings import Address, Openings, Refused
+from signer.gateway.openings import Address, Openings, Refused, require_source
 from signer.gateway.person import PersonAPI
 from signer.gateway.resolver import Resolver, RunningContainer
+from signer.gateway.ssh.bounds import bound_connection
 from signer.gateway.ssh.forwarding import open_port, require_pod_itself
 from signer.gateway.ssh.session import EXIT_FAILED, Session, SessionChannel
 from signer.gateway.streams import InvalidCommand, Output, PodName, exec_stream
@@ -89,6 +90,7 @@ class GatewayConnection(asyncssh.SSHServer):
         self._parts = parts
         self._state: _State = _NotLoggedIn()
         self.mark = SessionMark.of_connection("")
+        self.reads = asyncio.Event()
         self._user = ""
         self._key: PublicKey | None = None
         """The first one that a grant names. No other one counts on this connection, so a signature is always by it."""
@@ -111,6 +113,7 @@ class GatewayConnection(asyncssh.SSHServer):
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         """Count it."""
         self._conn = conn
+        self.reads = bound_connection(conn)
         self._parts.live.add(self)
         peer = conn.get_extra_info("peername")
         text = str(peer[0]).partition("%")[0] if peer else ""
@@ -126,6 +129,7 @@ class GatewayConnection(asyncssh.SSHServer):
     def connection_lost(self, exc: Exception | None) -> None:
         """Everything of the connection ends with it."""
         del exc
+        self.reads.set()
         self._parts.live.discard(self)
         self._stop_listening()
         for timer in self._timers:
@@ -207,11 +211,20 @@ class GatewayConnection(asyncssh.SSHServer):
             return
         try:
             opening = self._parts.openings.again(self._state.opening)
+            require_source(opening, self._known_source())
         except Closed:
             self._end(_ENDED)
             return
+        except Refused as refused:
+            self._end(refused.message)
+            return
         self._state = _LoggedIn(opening, self._state.address)
         self._set_timers(opening)
+
+    def _known_source(self) -> Address:
+        if self._source is None:
+            raise TypeError("a client without an address has logged in")
+        return self._source
 
     def _set_timers(self, opening: Opening) -> None:
         for timer in self._timers:
@@ -312,7 +325,7 @@ class GatewayConnection(asyncssh.SSHServer):
             channel.stream.when_gone(lambda: self._sessions.discard(channel))
             self._start(Session(self, channel, names_pod=is_workload).run())
 
-        session = SessionChannel(run, has_terminal=state.opening.has_terminal)
+        session = SessionChannel(run, reads=self.reads, has_terminal=state.opening.has_terminal)
         session.stream.when_gone(gone)
         return session
 

@@ -56,6 +56,8 @@ class Entered(Protocol):
     """The connection, as its channels see it."""
 
     mark: SessionMark
+    reads: asyncio.Event
+    """Set while the client reads from the connection."""
 
     def opening(self) -> Opening:
         """What is open now. Raises Closed."""
@@ -88,10 +90,10 @@ class Asked:
 class SessionChannel(asyncssh.SSHServerSession[bytes]):
     """Implements asyncssh's callbacks."""
 
-    def __init__(self, run: Callable[[SessionChannel], None], *, has_terminal: bool) -> None:
+    def __init__(self, run: Callable[[SessionChannel], None], *, reads: asyncio.Event, has_terminal: bool) -> None:
         self._run = run
         self._has_terminal = has_terminal
-        self.stream = Channel()
+        self.stream = Channel(reads)
         self.asked = Asked()
         self.has_ended_input = False
         self._ssh: asyncssh.SSHServerChannel[bytes] | None = None

@@ -181,3 +181,19 @@ def test_from_a_grant_to_the_role_and_back() -> None:
         assert len(world.workload.calls) == calls, "it waits"
 
     run(scenario())
+
+
+def test_withdrawn_access_is_waited_for_again() -> None:
+    async def scenario() -> None:
+        world = World()
+        process = await world.started()
+        with pytest.raises(NotIssued):
+            process.creators.require(KEY, "u-1", "alice", has_certificate=False)
+        await process.settle()
+        process.creators.require(KEY, "u-1", "alice", has_certificate=False)
+        world.choose({})
+        await process.settle()
+        with pytest.raises(NotIssued):
+            process.creators.require(KEY, "u-1", "alice", has_certificate=False)
+
+    run(scenario())

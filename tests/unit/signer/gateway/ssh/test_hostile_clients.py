@@ -9,6 +9,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from signer.gateway.commands import SESSION_VARIABLE
 from signer.gateway.limits import Connections, Limits, TooMany, counted_address
 from signer.gateway.ssh.channel import EVENT_BYTES, MAXIMUM_WAITING_BYTES, Channel, Data, Resized, Signalled
 from signer.gateway.websocket import WebSocketSession
+from tests.support.gateway_grants import container_grant
 from tests.unit.signer.access.containers.world import until
 from tests.unit.signer.gateway.ssh.world import USER, World, gateway
-from tests.unit.signer.gateway.support import until_closed
 from tests.unit.signer.kube.support import Authority
 
 
@@ -36,10 +37,11 @@ async def world(
 
 
 async def hang(websocket: web.WebSocketResponse, command: tuple[str, ...]) -> None:
-    """A command that says something, reads nothing and does not end; signals end at once."""
+    """A command that says something, repeats its input and does not end; signals end at once."""
     if "echo hang" in command:
         await websocket.send_bytes(b"\x01begun\n")
-        await until_closed(websocket)
+        async for message in websocket:
+            await websocket.send_bytes(b"\x01" + message.data[1:])
     else:
         await websocket.send_bytes(b'\x03{"status":"Success"}')
 
@@ -57,6 +59,47 @@ async def test_an_honest_client_comes_in(world: World) -> None:
     async with world.connect(key) as client:
         assert (await client.run("echo hello")).exit_status == 0
     assert world.commands[0][-1] == "echo hello"
+
+
+async def closed_by_gateway(port: int, sent: bytes) -> bytes:
+    """What the gateway says until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    try:
+        async with asyncio.timeout(10):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_a_slow_login_ends(
+    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, tmp_path: Path
+) -> None:
+    async with gateway(authority, tls, session, tmp_path, Limits(login_seconds=0.3)) as world:
+        await closed_by_gateway(world.port, b"SSH-2.0-slow\r\n")
+        await until(lambda: not world.parts.live)
+        assert world.parts.connections.count == 0
+
+
+@pytest.mark.parametrize("sent", [b"SSH-2.0-x\r\n\xff\xff\xff\xff" + bytes(64), b"x" * 9000], ids=["packet", "line"])
+async def test_what_is_too_large_ends_the_connection(world: World, sent: bytes) -> None:
+    await closed_by_gateway(world.port, sent)
+    await until(lambda: not world.parts.live)
+
+
+async def test_connections_of_one_address_are_bounded(
+    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, tmp_path: Path
+) -> None:
+    async with gateway(authority, tls, session, tmp_path, Limits(connections_per_address=2)) as world:
+        key = world.grant()
+        async with world.connect(key), world.connect(key):
+            assert not (await closed_by_gateway(world.port, b"")).startswith(b"SSH-2.0-OpenSSH")
+            assert world.logins("TooMany") == 1
+        await until(lambda: not world.parts.live)
+        async with world.connect(key) as client:
+            assert (await client.run("true")).exit_status == 0
 
 
 class Liar(SSHLocalKeyPair):
@@ -174,15 +217,14 @@ async def test_signals_are_bounded(world: World) -> None:
         for number in range(limit + 5):
             process.send_signal("USR1")
             await until(lambda number=number: len(signals(world)) == min(number + 1, limit))  # type: ignore[misc]
-        process.send_signal("USR1")
-        process.stdin.write("x")
-        await process.stdin.drain()
+        process.stdin.write("all signals are through\n")
+        assert await process.stdout.readline() == "all signals are through\n"
         assert len(signals(world)) == limit
     await until(lambda: signals(world)[-1][1] == "KILL")
 
 
 def test_events_that_wait_are_bounded() -> None:
-    channel = Channel()
+    channel = Channel(asyncio.Event())
     for number in range(1, 10_000):
         channel.received(Resized(number, 1))
         channel.received(Signalled("USR1"))
@@ -200,7 +242,7 @@ class Paused:
 
 
 def test_single_bytes_count_with_what_they_take() -> None:
-    channel, paused = Channel(), Paused()
+    channel, paused = Channel(asyncio.Event()), Paused()
     channel.opened(paused)  # type: ignore[arg-type]
     for _ in range(MAXIMUM_WAITING_BYTES // EVENT_BYTES):
         channel.received(Data(b"x"))
@@ -227,26 +269,32 @@ async def test_what_waits_in_asyncssh_is_merged_and_no_environment_is_kept(world
         assert b"".join(data for data, _ in ours._recv_buf) == b"x" * 2000
 
 
-async def test_a_client_that_never_reads_ends_with_its_grant(world: World) -> None:
+async def flood(websocket: web.WebSocketResponse, command: tuple[str, ...]) -> None:
+    """``yes`` writes 64 MiB."""
+    if "yes" not in command:
+        await websocket.send_bytes(b'\x03{"status":"Success"}')
+        return
+    with contextlib.suppress(ConnectionError):
+        for _ in range(2048):
+            await websocket.send_bytes(b"\x01" + bytes(32 * 1024))
+
+
+async def test_a_client_that_never_reads_takes_no_memory_and_ends_with_its_grant(world: World) -> None:
+    """Whatever window it names. asyncssh itself heeds the window alone."""
     key = world.grant()
-
-    async def flood(websocket: web.WebSocketResponse, command: tuple[str, ...]) -> None:
-        if "yes" not in command:
-            await websocket.send_bytes(b'\x03{"status":"Success"}')
-            return
-        with contextlib.suppress(ConnectionError):
-            while not websocket.closed:
-                await websocket.send_bytes(b"\x01" + bytes(32 * 1024))
-
     world.script = flood
     client = await world.connect(key)
-    process = await client.create_process("yes", encoding=None)
+    raw: Any = client
+    process = await client.create_process("yes", encoding=None, window=2**32 - 1)
     assert await process.stdout.read(1)
-    client._transport.pause_reading()
+    raw._transport.pause_reading()
     (connection,) = world.parts.live
-    await asyncio.sleep(0)
+    await until(lambda: not connection.reads.is_set())
     transport: Any = connection._conn._transport
-    assert transport.get_write_buffer_size() < 8 * 1024 * 1024
+    for _ in range(200):
+        await asyncio.sleep(0.001)
+    assert transport.get_write_buffer_size() < 4 * 1024 * 1024
+    assert not transport.is_reading(), "each request would be answered"
     world.show([])
     await until(lambda: not world.parts.live)
     await until(lambda: signals(world))
@@ -266,6 +314,17 @@ async def test_with_its_grant_everything_ends_that_any_gateway_left(world: World
     await until(lambda: signals(world))
     assert signals(world) == [(f"{uid}.", "KILL")]
     assert SESSION_VARIABLE in world.commands[0][2]
+
+
+async def test_ingress_that_no_longer_has_the_client_ends_its_connection(world: World) -> None:
+    key = world.grant()
+    client = await world.connect(key)
+    spec = {**world.grants[0]["spec"], "ingress": [{"ipBlock": {"cidr": "198.51.100.0/24"}}]}
+    now = datetime.now(UTC).replace(microsecond=0)
+    moved = container_grant(name="grant-11", now=now, sshPublicKey=spec["sshPublicKey"], ingress=spec["ingress"])
+    world.show([moved])
+    await client.wait_closed()
+    await until(lambda: not world.parts.live)
 
 
 async def test_without_its_end_only_the_connections_own_processes_end(world: World) -> None:
