@@ -62,6 +62,7 @@ async def received(work: Work, arrived: asyncio.Event | None = None) -> list[tup
             await channel.wait_closed()
             assert isinstance(session, Packets)
             return session.packets
+    raise AssertionError("unreachable: the connection ends by itself")
 
 
 async def test_pieces_that_come_together_are_one_packet() -> None:
