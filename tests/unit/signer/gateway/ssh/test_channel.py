@@ -103,10 +103,14 @@ async def test_output_and_errors_keep_their_order() -> None:
     ]
 
 
-async def test_what_was_written_precedes_the_close() -> None:
+@pytest.mark.parametrize("end", ["close", "exit"])
+async def test_what_was_written_precedes_the_end(end: str) -> None:
     async def work(channel: SessionChannel) -> None:
         await channel.stream.write(b"last")
-        channel.stream.close()
+        if end == "close":
+            channel.stream.close()
+        else:
+            channel.exit(0)
 
     assert await received(work) == [(b"last", None)]
 
