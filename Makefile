@@ -24,6 +24,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint fast lowest late mutation bench logins profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access test access rotation rotation-load lint fast lowest late mutation bench containers logins profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -82,6 +83,9 @@ mutation: $(STAMP) $(CEL_STAMP) ## Mutation tests: change every rule in turn; a 
 
 bench: $(STAMP) provision ## Benchmarks against a real kube-apiserver, into build/bench; ONLY=drain,steady selects some
 	$(BIN)/python -m tests.bench $(if $(ONLY),--only $(ONLY))
+
+containers: $(STAMP) provision ## Measure sessions and files through the gateway, beside kubectl
+	$(BIN)/python -m tests.bench.containers
 
 logins: $(STAMP) provision ## Measure SSH logins with and without the sessions daemon, side by side
 	$(BIN)/python -m tests.bench.logins

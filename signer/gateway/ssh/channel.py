@@ -7,6 +7,7 @@ callbacks instead (asyncssh's documentation of ``SSHServerSession`` and ``SSHTCP
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ EVENT_BYTES: Final = 256
 MAXIMUM_WAITING_SIGNALS: Final = 4
 """Further ones are dropped until one was passed on."""
 CHUNK_BYTES: Final = 32 * 1024
+"""Of output that becomes one packet: what OpenSSH's client takes at once (``CHAN_SES_PACKET_DEFAULT``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Channel:
         self._on_gone: list[Callable[[], None]] = []
         self._signals = 0
         self._channel: SSHChannel | None = None
+        self._output = bytearray()
+        self._output_type: int | None = None
 
     # For callbacks
 
@@ -143,28 +147,59 @@ class Channel:
     async def write(self, content: bytes, datatype: int | None = None) -> None:
         """Write, and wait while the client does not read.
 
+        Containers write in pieces of 4 KiB, and asyncssh makes two packets of each piece (RFC 4251 section 9.3.1). So
+        what comes in one turn of the event loop is sent together.
+
         Raises:
             ChannelGone: it is closed.
         """
-        self.write_now(content, datatype)
+        if self._is_gone:
+            raise ChannelGone
+        if self._output and datatype != self._output_type:
+            self.flush()
+        if not self._output:
+            asyncio.get_running_loop().call_soon(self._flush_if_open)
+        self._output_type = datatype
+        self._output += content
+        if len(self._output) >= CHUNK_BYTES:
+            self.flush()
         await self._may_write.wait()
         await self._reads.wait()
 
     def write_now(self, content: bytes, datatype: int | None = None) -> None:
-        """Write without waiting: for a few bytes.
+        """Write without waiting, behind what was written before: for a few bytes.
 
         Raises:
             ChannelGone: it is closed.
         """
+        self.flush()
+        self._send(content, datatype)
+
+    def flush(self) -> None:
+        """Send what was written.
+
+        Raises:
+            ChannelGone: it is closed.
+        """
+        if self._output:
+            output, self._output = self._output, bytearray()
+            self._send(output, self._output_type)
+
+    def _flush_if_open(self) -> None:
+        with contextlib.suppress(ChannelGone):
+            self.flush()
+
+    def _send(self, content: bytes | bytearray, datatype: int | None) -> None:
         if self._is_gone or self._channel is None:
             raise ChannelGone
         try:
-            self._channel.write(content, datatype)
+            self._channel.write(bytes(content), datatype)
         except OSError:  # asyncssh: not open for sending
             raise ChannelGone from None
 
     def close(self) -> None:
         """Close it, once everything is written."""
+        self._flush_if_open()
         if self._channel is not None:
             self._channel.close()
 

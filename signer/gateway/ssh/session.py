@@ -174,6 +174,8 @@ class SessionChannel(asyncssh.SSHServerSession[bytes]):
 
     def exit(self, code: int) -> None:
         """The exit code, behind all output."""
+        with contextlib.suppress(ChannelGone):
+            self.stream.flush()
         if self._ssh is not None and not self._ssh.is_closing():
             self._ssh.exit(code)
 
