@@ -23,8 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint fast lowest late mutation bench logins profile soak fuzz audit sbom site provision constraints generate clean
-.PHONY: help demo demo-rotation demo-ssh demo-access test access rotation rotation-load lint fast lowest late mutation bench containers logins profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint fast lowest late mutation bench containers logins profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'

@@ -6,6 +6,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from signer.controller.telemetry.metrics import DescribedMetric, described_of
+
 NAMESPACE: Final = "node_access"
 
 
@@ -14,6 +16,12 @@ class GatewayMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.in_touch = Gauge(
+            "gateway_in_touch",
+            "1 while the gateway knows from the management cluster what is open, else 0: then it opens nothing.",
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
         self.sessions = Gauge(
             "gateway_connections", "SSH connections that are logged in.", namespace=NAMESPACE, registry=self.registry
         )
@@ -43,6 +51,10 @@ class GatewayMetrics:
             namespace=NAMESPACE,
             registry=self.registry,
         )
+
+    def described(self) -> tuple[DescribedMetric, ...]:
+        """Every metric, for documents and tests."""
+        return described_of(self)
 
     def login(self, result: str) -> None:
         """A login was admitted or refused."""

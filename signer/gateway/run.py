@@ -105,6 +105,7 @@ async def run_gateway(
     options = options if options is not None else GatewayOptions()
     metrics = options.metrics
     openings = Openings(now=options.now, monotonic=options.monotonic, log=GatewayLog())
+    metrics.in_touch.set_function(partial(_in_touch, openings))
     if health is not None:
         health.watch(openings)
     secrets = {"fieldSelector": f"type={GATEWAY_CONNECTION_TYPE}"}
@@ -145,6 +146,14 @@ async def run_gateway(
             if parts.tasks:
                 await asyncio.wait(parts.tasks, timeout=DRAIN_SECONDS)
     _LOG.info("stopped")
+
+
+def _in_touch(openings: Openings) -> float:
+    try:
+        openings.require_in_touch()
+    except Refused:
+        return 0.0
+    return 1.0
 
 
 def _is_of_container(item: JsonObject) -> bool:

@@ -25,6 +25,7 @@ from signer.controller.telemetry.metrics_collector import (
     QueueGauges,
     ServiceGauge,
 )
+from signer.gateway.metrics import GatewayMetrics
 from signer.model.condition import (
     AUTO_APPROVAL_REMOVED,
     CERTIFICATE_AUTHORITY_AVAILABLE,
@@ -120,14 +121,18 @@ class Scrape:
     process: ProcessGauges
     metrics: Metrics
     bastions: BastionMetrics
+    gateway: GatewayMetrics
     has_bastions: bool = True
     """Whether the bastion controller is scraped."""
+    has_gateway: bool = True
+    """Whether the gateway is scraped."""
 
     @classmethod
     def healthy(cls) -> Scrape:
         """A scrape without a fault."""
         process = ProcessGauges(ready=True, watched={"machines": True}, controller_key_readable=(True,))
-        scrape = cls(healthy_cluster(), process, Metrics(), BastionMetrics())
+        scrape = cls(healthy_cluster(), process, Metrics(), BastionMetrics(), GatewayMetrics())
+        scrape.gateway.in_touch.set(1)
         scrape.bastions.bastions.set(1)
         scrape.bastions.operations.labels("aws", "ensure", "ready")
         scrape.bastions.sweeps.labels("aws", "succeeded")
@@ -174,7 +179,11 @@ class Scrape:
         self.metrics.serve_cluster(CLUSTER, lambda: self.cluster)
         self.metrics.serve_process(lambda: self.process)
         found = {}
-        registries = (self.metrics.registry, *((self.bastions.registry,) if self.has_bastions else ()))
+        registries = [
+            self.metrics.registry,
+            *((self.bastions.registry,) if self.has_bastions else ()),
+            *((self.gateway.registry,) if self.has_gateway else ()),
+        ]
         for family in (one for registry in registries for one in registry.collect()):
             for sample in family.samples:
                 labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))

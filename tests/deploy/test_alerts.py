@@ -20,6 +20,7 @@ from signer.controller.access_grants import REASONS
 from signer.controller.diagnostics.connections import Closed
 from signer.controller.telemetry import metrics_collector
 from signer.controller.telemetry.metrics import DescribedMetric, Metrics
+from signer.gateway.metrics import GatewayMetrics
 from signer.model import condition as conditions
 from signer.model import decision
 from signer.model.documentation import DOCUMENTATION_URL
@@ -44,7 +45,9 @@ from tests.support.binaries import MissingPart, skip_or_fail
 
 SITE: Final = f"{DOCUMENTATION_URL}/"
 """The placeholder for the address of the documentation site."""
-DESCRIBED: Final = {one.name: one for one in (*Metrics().described(), *BastionMetrics().described())}
+DESCRIBED: Final = {
+    one.name: one for one in (*Metrics().described(), *BastionMetrics().described(), *GatewayMetrics().described())
+}
 ALL: Final = list(expressions())
 VALUES: Final = {
     "certificate": {one.value for one in metrics_collector.Certificate},
@@ -216,6 +219,10 @@ def lose_the_bastion_controller(scrape: Scrape) -> None:
     scrape.has_bastions = False
 
 
+def lose_the_gateway(scrape: Scrape) -> None:
+    scrape.has_gateway = False
+
+
 def fail_one_sweep_of_two(scrape: Scrape) -> None:
     scrape.bastions.sweeps.labels("aws", "failed").inc()
     scrape.bastions.sweeps.labels("aws", "succeeded").inc()
@@ -282,12 +289,19 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.bastions.refusals.labels("PlaceUnknown").inc(), {"BastionElsewhere"}),
     (lambda scrape: scrape.bastions.refusals.labels("TargetNotAllowed").inc(), set()),
     (lambda scrape: scrape.bastions.task_failed("sweep"), {"BastionInternalErrors"}),
+    (lose_the_gateway, {"GatewayDown"}),
+    (lambda scrape: scrape.gateway.in_touch.set(0), {"GatewayDown"}),
+    (lambda scrape: scrape.gateway.signals_failed.inc(), {"GatewaySignalsFailed"}),
+    (lambda scrape: scrape.gateway.task_failed("grants"), {"GatewayInternalErrors"}),
+    (lambda scrape: scrape.gateway.login("Expired"), set()),
 ]
 """Each fault, and the alerts that fire, without the prefix that :func:`alert_names` adds."""
 
 
 def alert_names(*names: str) -> frozenset[str]:
-    return frozenset(("NodeAccess" if name.startswith("Bastion") else "NodeAttestation") + name for name in names)
+    return frozenset(
+        ("NodeAccess" if name.startswith(("Bastion", "Gateway")) else "NodeAttestation") + name for name in names
+    )
 
 
 OF_CLUSTER: Final = f'cluster="{CLUSTER}"'
@@ -359,6 +373,12 @@ COURSES: Final = [
         "a bastion controller that starts again, and one that was taken away long ago",
         {'node_access_bastions{pod="one"}': "1+0x20 _x5 1+0x20 stale"},
         {24: NOTHING, 40: NOTHING, 70: alert_names("BastionControllerDown"), 420: NOTHING},
+    ),
+    Course("an installation without a gateway", {}, {30: NOTHING}),
+    Course(
+        "one of two replicas of the gateway is out of touch, and then both are",
+        {f'node_access_gateway_in_touch{{pod="{pod}"}}': f"1+0x{good} 0+0x80" for pod, good in (("a", 10), ("b", 40))},
+        {35: NOTHING, 60: alert_names("GatewayDown")},
     ),
     Course(
         "one of two installations decides nothing",

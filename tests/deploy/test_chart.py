@@ -1110,7 +1110,8 @@ class TestBastions:
         monitor = yaml.safe_load((MONITORING / "servicemonitor.yaml").read_text(encoding="utf-8"))["spec"]
         [expression] = monitor["selector"]["matchExpressions"]
         assert (expression["key"], expression["operator"]) == ("app.kubernetes.io/name", "In")
-        names = {one["metadata"]["labels"]["app.kubernetes.io/name"] for one in of_kind("Service", self.ON)}
+        with_gateway = {**self.ON, "containers": {"enabled": True, "gateway": {"enabled": True}}}
+        names = {one["metadata"]["labels"]["app.kubernetes.io/name"] for one in of_kind("Service", with_gateway)}
         assert names == set(expression["values"])
         assert [one["port"] for one in monitor["endpoints"]] == [port["name"] for port in service["spec"]["ports"]]
 

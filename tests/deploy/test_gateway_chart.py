@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
+from signer.controller.diagnostics.listening import listen_address
+from signer.gateway.entry import make_parser
 from signer.testing.world import CONTROLLER_NAMESPACE
+from tests.deploy.monitoring import MONITORING
 from tests.deploy.test_chart import objects, of_kind
 from tests.support.helm import HelmFailed, render_chart
 
@@ -87,6 +92,7 @@ def test_the_gateways_objects() -> None:
     )
     assert titles(found) == {
         *(f"{kind} {NAMESPACE}/node-access-gateway" for kind in namespaced),
+        f"Service {NAMESPACE}/node-access-gateway-metrics",
         *(f"{kind} /node-access-gateway" for kind in ("ClusterRole", "ClusterRoleBinding")),
     }
 
@@ -132,6 +138,39 @@ def test_its_pods_are_restricted() -> None:
     assert volume["secret"]["secretName"] == "node-access-gateway-host-key"
     assert volume["secret"]["items"] == [{"key": "ssh-privatekey", "path": "ssh-privatekey"}]
     assert {port["containerPort"] for port in container["ports"]} == {2222, 8081, 8443}
+
+
+@pytest.mark.parametrize("insecure", [False, True])
+def test_the_program_takes_its_arguments(insecure: bool) -> None:
+    values = {**WITH_GATEWAY, "diagnostics": {"insecure": insecure}}
+    [container] = gateway("Deployment", values)["spec"]["template"]["spec"]["containers"]
+    options = make_parser().parse_args(container["args"])
+    assert options.namespace == NAMESPACE
+    assert [str(one) for one in options.host_key] == ["/etc/node-access-gateway/host-key/ssh-privatekey"]
+    assert options.insecure_diagnostics is insecure
+    addresses = {
+        "ssh": ("--listen", options.listen),
+        "health": ("--health-addr", options.health_addr),
+        "metrics": ("--diagnostics-address", options.diagnostics_address),
+    }
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert {name: listen_address(*address)[1] for name, address in addresses.items()} == ports
+    [mount] = container["volumeMounts"]
+    assert options.host_key[0].parent == Path(mount["mountPath"])
+
+
+def test_its_metrics_are_scraped_where_there_are_some() -> None:
+    monitor = yaml.safe_load((MONITORING / "servicemonitor.yaml").read_text(encoding="utf-8"))["spec"]
+    services = of_kind("Service", WITH_GATEWAY)
+    [service] = [one for one in services if one["metadata"]["name"] == "node-access-gateway-metrics"]
+    assert service["metadata"]["namespace"] in monitor["namespaceSelector"]["matchNames"]
+    [expression] = monitor["selector"]["matchExpressions"]
+    assert service["metadata"]["labels"]["app.kubernetes.io/name"] in expression["values"]
+    assert [one["port"] for one in monitor["endpoints"]] == [port["name"] for port in service["spec"]["ports"]]
+    labels = gateway("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    without = of_kind("Service", {**WITH_GATEWAY, "diagnostics": {"enabled": False}})
+    assert "node-access-gateway-metrics" not in {one["metadata"]["name"] for one in without}
 
 
 @pytest.mark.parametrize(("kind", "local"), [("LoadBalancer", True), ("NodePort", True), ("ClusterIP", False)])

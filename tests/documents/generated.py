@@ -27,6 +27,7 @@ from signer.bastions.metrics import BastionMetrics
 from signer.controller.telemetry.log_fields import LOG_FIELDS
 from signer.controller.telemetry.metrics import DescribedMetric, Metrics
 from signer.crds import custom_resource_definitions
+from signer.gateway.metrics import GatewayMetrics
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request
 from signer.rotation.phases import SigningPairs
@@ -245,6 +246,11 @@ def bastion_metrics() -> str:
     return _metrics(BastionMetrics().described())
 
 
+def gateway_metrics() -> str:
+    """The same of the gateway."""
+    return _metrics(GatewayMetrics().described())
+
+
 def _metrics(described: Iterable[DescribedMetric]) -> str:
     rows = ((f"`{one.name}`", one.type, ", ".join(one.labels), one.documentation) for one in described)
     return _table(("metric", "type", "labels", "what it says"), rows)
@@ -418,6 +424,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         exit_codes,
         metrics,
         bastion_metrics,
+        gateway_metrics,
         log_fields,
         policy,
         chart_values,

@@ -67,6 +67,13 @@ def test_it_holds_the_program_and_nothing_to_change_it_with(engine: ContainerEng
     assert shell("find /opt/node-attestation -path '*/signer/*' -name '__pycache__'").split()
 
 
+@pytest.mark.parametrize("program", ["node-access-bastions", "node-access-gateway"])
+def test_it_holds_the_other_programs(engine: ContainerEngine, image: str, program: str) -> None:
+    """With their libraries: the command line is read after all imports."""
+    said = engine.run(image, "run", "--help", options=[f"--entrypoint={program}"])
+    assert said.startswith(f"usage: {program} run ")
+
+
 def test_each_attestor_can_be_loaded_in_it(engine: ContainerEngine, image: str) -> None:
     script = """
 from attestors.registry import Registry
