@@ -28,10 +28,17 @@ class Server(asyncssh.SSHServer):
         return False
 
     def session_requested(self) -> SessionChannel:
-        return SessionChannel(self._start, has_terminal=True)
+        return SessionChannel(self._start, reads=always(), has_terminal=True)
 
     def _start(self, channel: SessionChannel) -> None:
         self._tasks.add(asyncio.create_task(self._work(channel)))
+
+
+def always() -> asyncio.Event:
+    """The client reads."""
+    reads = asyncio.Event()
+    reads.set()
+    return reads
 
 
 class Packets(asyncssh.SSHClientSession[bytes]):
@@ -116,7 +123,7 @@ async def test_what_was_written_precedes_the_end(end: str) -> None:
 
 
 async def test_a_closed_channel_takes_nothing() -> None:
-    channel = Channel()
+    channel = Channel(always())
     channel.gone()
     with pytest.raises(ChannelGone):
         await channel.write(b"x")
