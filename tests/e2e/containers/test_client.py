@@ -33,6 +33,8 @@ ROOT: Final = Path(__file__).parents[3]
 USER: Final = "default_client-0_app"
 WHERE: Final = f"{USER}.{CLUSTER.name}"
 CREATOR: Final = "alice"
+ASKING: Final = ("ssh", "scp", "forward", "grant create")
+ASKED: Final = ("--user", CREATOR, "--no-keepalive")
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +109,8 @@ class Alice:
 
     def command(self, name: str, *words: str) -> list[str]:
         """The command line."""
-        program = [sys.executable, "-P", "-m", "node_access.client", name]
-        return [*program, "--namespace", CLUSTER.namespace, "--user", CREATOR, "--no-keepalive", *words]
+        program = [sys.executable, "-P", "-m", "node_access.client", *name.split()]
+        return [*program, "--namespace", CLUSTER.namespace, *(ASKED if name in ASKING else ()), *words]
 
     def run(self, name: str, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
@@ -209,3 +211,9 @@ def test_a_grant_is_made_shown_and_used_by_stock_ssh(gateway: GatewayOfTest, pod
         again = alice.run("ssh", USER, "--", "echo again")
         assert (again.returncode, again.stdout) == (0, "again\n"), again.stderr
         assert grants(gateway) == [name], "it is used again, and kept"
+        listed = alice.run("grant list")
+        assert f" {USER} " in listed.stdout, listed.stderr
+        assert alice.run("known-hosts", name).stdout.startswith("node-access-gateway-")
+        assert alice.run("grant revoke", name).returncode == 0
+    assert grants(gateway) == []
+    assert not config.exists()
