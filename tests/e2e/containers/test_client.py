@@ -33,6 +33,8 @@ ROOT: Final = Path(__file__).parents[3]
 USER: Final = "default_client-0_app"
 WHERE: Final = f"{USER}.{CLUSTER.name}"
 CREATOR: Final = "alice"
+ASKING: Final = ("ssh", "scp", "forward", "grant create")
+ASKED: Final = ("--user", CREATOR, "--no-keepalive")
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +109,8 @@ class Alice:
 
     def command(self, name: str, *words: str) -> list[str]:
         """The command line."""
-        program = [sys.executable, "-P", "-m", "node_access.client", name]
-        return [*program, "--namespace", CLUSTER.namespace, "--user", CREATOR, "--no-keepalive", *words]
+        program = [sys.executable, "-P", "-m", "node_access.client", *name.split()]
+        return [*program, "--namespace", CLUSTER.namespace, *(ASKED if name in ASKING else ()), *words]
 
     def run(self, name: str, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
@@ -199,7 +201,7 @@ def test_without_a_gateway_it_says_what_is_missing(gateway: GatewayOfTest, pod: 
 
 def test_a_grant_is_made_shown_and_used_by_stock_ssh(gateway: GatewayOfTest, pod: Pod, alice: Alice) -> None:
     with Statuses(gateway):
-        made = alice.run("grant", "create", WHERE)
+        made = alice.run("grant create", WHERE)
         assert made.returncode == 0, made.stderr
         (name,) = grants(gateway)
         (config,) = alice.home.glob(".ssh/node-access/grants/*/config")
@@ -209,3 +211,9 @@ def test_a_grant_is_made_shown_and_used_by_stock_ssh(gateway: GatewayOfTest, pod
         again = alice.run("ssh", USER, "--", "echo again")
         assert (again.returncode, again.stdout) == (0, "again\n"), again.stderr
         assert grants(gateway) == [name], "it is used again, and kept"
+        assert f" {USER[:12]}" in alice.run("grant list").stdout
+        assert USER in alice.run("grant show", name).stdout
+        assert alice.run("known-hosts", name).stdout.startswith("node-access-gateway-")
+        assert alice.run("grant revoke", name).returncode == 0
+    assert grants(gateway) == []
+    assert not config.exists()

@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
+from attestors.wire.ssh.container_names import parse_container_principal
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.principals import LoginOnNode, PlainPrincipal
 from attestors.wire.ssh.signatures import public_key_of
+from node_access.client.arguments import choices_of
+from node_access.client.cli import parser
+from node_access.client.errors import WrongUse
 from node_access.client.folders import FolderRecord, GrantFolders
 from node_access.client.gateway_files import ContainerAccess
-from node_access.client.grants import parse_grant
+from node_access.client.grants import ContainerTarget, parse_grant
+from node_access.client.manifests import GrantRequest, grant_manifest
 from node_access.client.node_files import NotUsable
 from node_access.client.ssh_files import access_of, known_hosts, names_of, ssh_config
 from tests.support.grant_controller import issue
@@ -109,3 +114,25 @@ def test_a_certificate_for_something_else() -> None:
             access(certificates=[{"hop": "container", "certificate": certificate.line}])
     with pytest.raises(NotUsable, match="another key"):
         access_of(parse_grant(container_document()), other, int(time.time()))
+
+
+def test_a_request_names_the_container_and_no_login() -> None:
+    for name, target in (
+        (USER, TARGET),
+        (
+            "shop_sts.db_app",
+            {"container": {"namespace": "shop", "workload": {"kind": "StatefulSet", "name": "db"}, "container": "app"}},
+        ),
+    ):
+        request = GrantRequest("production", ContainerTarget(parse_container_principal(name)), ())
+        spec = grant_manifest(request, "mine", public_key_of(KEY))["spec"]
+        assert spec["target"] == target
+        assert "logins" not in spec
+
+
+def test_a_login_for_a_container_is_refused() -> None:
+    target = ContainerTarget(parse_container_principal(USER))
+    create = ["grant", "create", f"{USER}.production"]
+    assert choices_of(parser().parse_args(create), "production", target).request.logins == ()
+    with pytest.raises(WrongUse, match="--login is for nodes"):
+        choices_of(parser().parse_args([*create, "--login", "root"]), "production", target)
