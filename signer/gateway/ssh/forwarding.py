@@ -94,7 +94,7 @@ async def open_port(
     """
     try:
         stream = await _port_stream(connection, port)
-    except BaseException:
+    except BaseException:  # the place is given back however opening fails, and when it is cancelled
         gone()
         raise
     return PortChannel(lambda channel: start(_copy(stream, channel)), gone, connection.reads)
