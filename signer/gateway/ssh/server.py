@@ -129,7 +129,6 @@ class GatewayConnection(asyncssh.SSHServer):
     def connection_lost(self, exc: Exception | None) -> None:
         """Everything of the connection ends with it."""
         del exc
-        self.reads.set()
         self._parts.live.discard(self)
         self._stop_listening()
         for timer in self._timers:
