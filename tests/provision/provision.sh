@@ -60,7 +60,7 @@ missing() {
     [ -z "$base" ] || [ -s "$base" ] || echo "$base"
     [ -x /usr/sbin/sshd ] || [ -x "$openssh_server/usr/sbin/sshd" ] || echo sshd
     for name in "${files[@]}"; do
-        [ -x "$name" ] || echo "$name"
+        [ -e "$name" ] || echo "$name"
     done
     for name in "${programs[@]}"; do
         [ "$name" = etcd ] && [ -x "${KUBEBUILDER_ASSETS:-/nonexistent}/etcd" ] && continue
