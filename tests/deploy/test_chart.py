@@ -254,6 +254,7 @@ class TestChart:
             ({"config": {"access": {"namespaces": ["a"]}, "existingSecret": "mine"}}, "not both"),
             ({"config": {"access": {"minimumApprovals": 9}}}, "/config/access/minimumApprovals"),
             ({"config": {"access": {"bastions": ["None"]}}}, "/config/access/bastions/0"),
+            ({"config": {"access": {"gateway": {"host": "ssh.example.com"}}}}, "/config/access/gateway"),
             (
                 {"ssh": {"enabled": True}, "access": {"enabled": True, "namespaces": ["team-b"]}},
                 "access.namespaces: the controller cannot read Secrets in team-b",
@@ -1110,7 +1111,12 @@ class TestBastions:
         monitor = yaml.safe_load((MONITORING / "servicemonitor.yaml").read_text(encoding="utf-8"))["spec"]
         [expression] = monitor["selector"]["matchExpressions"]
         assert (expression["key"], expression["operator"]) == ("app.kubernetes.io/name", "In")
-        with_gateway = {**self.ON, "containers": {"enabled": True, "gateway": {"enabled": True}}}
+        with_gateway = {
+            **self.ON,
+            "ssh": {"enabled": True},
+            "access": {**self.ON["access"], "enabled": True},
+            "containers": {"enabled": True, "gateway": {"enabled": True}},
+        }
         names = {one["metadata"]["labels"]["app.kubernetes.io/name"] for one in of_kind("Service", with_gateway)}
         assert names == set(expression["values"])
         assert [one["port"] for one in monitor["endpoints"]] == [port["name"] for port in service["spec"]["ports"]]

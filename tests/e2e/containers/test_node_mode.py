@@ -127,7 +127,7 @@ def test_twenty_megabytes_go_both_ways(node: NodeMode) -> None:
 
 
 def test_the_environment_is_the_containers(node: NodeMode) -> None:
-    assert node.output(SHELL, "echo $APPLICATION $PATH") == "shell /bin:/proc/self/fd/3\n"
+    assert node.output(SHELL, "echo $APPLICATION $PATH") == "shell /bin:/usr/bin:/proc/self/fd/3\n"
     assert "SSH_" not in node.output(SHELL, "env")
 
 
