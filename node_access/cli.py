@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pwd
-import signal
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from node_access.daemon import SOCKET, Daemon
@@ -23,6 +19,7 @@ from node_access.records import FALLBACK_FOLDER, Records
 from node_access.records import FOLDER as RECORDS_FOLDER
 from node_access.registry import Sessions, SystemClock
 from node_access.reports import write
+from node_access.service import Stop, notify
 from node_access.values import Session
 
 _USER: Final = "node-access"
@@ -55,10 +52,9 @@ def _run(options: argparse.Namespace) -> int:
     clock = SystemClock()
     sessions = Sessions(Machine(), NodeFiles(options.folder), Records(RECORDS_FOLDER, FALLBACK_FOLDER), write, clock)
     sessions.restore()
-    stop = _Stop()
-    signal.signal(signal.SIGTERM, stop.on_signal)
-    signal.signal(signal.SIGINT, stop.on_signal)
-    daemon = Daemon(sessions, path=SOCKET, allowed_user=allowed, report=write, clock=clock, alive=_notify)
+    stop = Stop()
+    stop.listen()
+    daemon = Daemon(sessions, path=SOCKET, allowed_user=allowed, report=write, clock=clock, alive=notify)
     try:
         daemon.run(stop)
     finally:
@@ -95,29 +91,6 @@ def _shown(session: Session) -> dict[str, object]:
         "registeredAt": session.registered_at,
         "deadline": session.deadline if session.has_deadline else None,
     }
-
-
-class _Stop:
-    """Whether a signal has asked to stop. The event loop looks at least every few seconds."""
-
-    def __init__(self) -> None:
-        self._is_asked = False
-
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Remember it."""
-        self._is_asked = True
-
-    def __call__(self) -> bool:
-        return self._is_asked
-
-
-def _notify(state: str) -> None:
-    """Tell systemd, as sd_notify(3) does."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.sendto(state.encode("ascii"), address.replace("@", "\0", 1) if address.startswith("@") else address)
 
 
 if __name__ == "__main__":

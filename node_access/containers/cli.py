@@ -5,14 +5,10 @@ from __future__ import annotations
 import argparse
 import grp
 import json
-import os
-import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from node_access.containers.agent import SESSIONS, SOCKET, Agent, Files
@@ -30,6 +26,7 @@ from node_access.containers.users import (
     load_users,
     require_own_database,
 )
+from node_access.service import Stop, notify
 
 GROUP: Final = "node-access-containers"
 _LOWEST_UID: Final = 65_536
@@ -77,12 +74,11 @@ def _run(options: argparse.Namespace) -> int:
     except (InvalidState, NoTools) as failure:
         print(failure, file=sys.stderr)
         return 2
-    stop = _Stop()
-    signal.signal(signal.SIGTERM, stop.on_signal)
-    signal.signal(signal.SIGINT, stop.on_signal)
+    stop = Stop()
+    stop.listen()
     settings = Settings(options.runtime_root, {"runc": options.runc, "crun": options.crun}, tools)
     files = Files(SOCKET, SESSIONS, STATE, DATABASE, group)
-    agent = Agent(Bundles(options.tasks), users, settings, files, _notify)
+    agent = Agent(Bundles(options.tasks), users, settings, files, notify)
     try:
         agent.run(stop)
     finally:
@@ -91,6 +87,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
+    if not options.tasks.is_dir():
+        print(
+            f"{options.tasks}: no such folder: containerd has started no container, or --tasks names another one",
+            file=sys.stderr,
+        )
+        return 1
     bundles, skipped = Bundles(options.tasks).all()
     containers = []
     for bundle in sorted(bundles, key=lambda one: one.name):
@@ -106,29 +108,6 @@ def _list(options: argparse.Namespace) -> int:
     }
     print(json.dumps(document, indent=2))
     return 0
-
-
-class _Stop:
-    """Whether a signal has asked to stop."""
-
-    def __init__(self) -> None:
-        self._is_asked = False
-
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Remember it."""
-        self._is_asked = True
-
-    def __call__(self) -> bool:
-        return self._is_asked
-
-
-def _notify(state: str) -> None:
-    """Tell systemd, as sd_notify(3) does."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.sendto(state.encode("ascii"), address.replace("@", "\0", 1) if address.startswith("@") else address)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
-import signal
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -18,15 +15,19 @@ from signer.bastions.controller import BastionController
 from signer.bastions.host_keys import HostKeySecret, read_host_key_secret
 from signer.bastions.run import BastionOptions, run_bastions
 from signer.configuration import InvalidConfiguration
-from signer.controller.diagnostics.arguments import add_diagnostics_arguments
 from signer.controller.diagnostics.health import Check, Report
-from signer.controller.diagnostics.listening import serve_diagnostics
-from signer.controller.telemetry.logs import configure_logging, log_loop_fault
+from signer.controller.diagnostics.program import (
+    EXIT_FAILURE,
+    EXIT_USAGE,
+    RUN_DESCRIPTION,
+    add_program_arguments,
+    configure_program_logging,
+    run_until_signal,
+)
 from signer.kube.client import Client
-from signer.kube.management import ManagementConfigurationRefused, management_connection
+from signer.kube.management import ManagementConfigurationRefused
 
-EXIT_FAILURE: Final = 1
-EXIT_USAGE: Final = 2
+_PROGRAM: Final = "node-access-bastions"
 _CONNECTIONS: Final = 32
 
 
@@ -54,14 +55,13 @@ class BastionHealth:
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="node-access-bastions", description="Makes the bastions of access grants, and removes them."
+        prog=_PROGRAM, description="Makes the bastions of access grants, and removes them."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run",
         help="run the controller until SIGTERM",
-        description="Runs until SIGTERM or SIGINT. Exit code 0: stopped by a signal; 1: failure at run time; 2: wrong "
-        "usage or configuration.",
+        description=RUN_DESCRIPTION,
     )
     run.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="owner, and the providers with their settings"
@@ -73,57 +73,36 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="at least 32 random bytes, from which bastions' host keys are derived",
     )
-    run.add_argument(
-        "--kubeconfig",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="the management cluster (default: $KUBECONFIG, else the Pod's service account)",
-    )
-    add_diagnostics_arguments(run)
-    run.add_argument("-v", "--verbose", action="store_true", help="log more")
+    add_program_arguments(run)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     options = make_parser().parse_args(arguments)
-    as_json = options.logging_format == "json" or (options.logging_format is None and not sys.stderr.isatty())
-    configure_logging(as_json=as_json, level=logging.DEBUG if options.verbose else logging.INFO)
+    configure_program_logging(options)
     try:
         configuration = read_bastion_configuration(options.config)
         secret = read_host_key_secret(options.host_key_secret)
-        asyncio.run(_run_until_signal(options, configuration, secret))
+        asyncio.run(_run(options, configuration, secret))
     except (InvalidConfiguration, InvalidSettings, ProviderUnavailable) as error:
-        print(f"node-access-bastions: {error}", file=sys.stderr)
+        print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return EXIT_USAGE
     except ManagementConfigurationRefused as error:
-        print(f"node-access-bastions: {error}", file=sys.stderr)
+        print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return EXIT_FAILURE
     return 0
 
 
-async def _run_until_signal(
-    options: argparse.Namespace, configuration: BastionConfiguration, secret: HostKeySecret
-) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(log_loop_fault)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    management = await management_connection(options.kubeconfig)
+async def _run(options: argparse.Namespace, configuration: BastionConfiguration, secret: HostKeySecret) -> None:
     parts, health = BastionOptions(), BastionHealth()
-    async with AsyncExitStack() as stack:
-        await serve_diagnostics(stack, options, management, health, parts.metrics)
-        client = await stack.enter_async_context(
-            Client(
-                management.connection,
-                token_source=management.token_source,
-                user_agent="node-access-bastions",
-                connection_limit=_CONNECTIONS,
-            )
-        )
+
+    async def work(client: Client, stop: asyncio.Event) -> None:
         await run_bastions(client, configuration, secret, stop=stop, options=parts, started=health.watch)
+
+    await run_until_signal(
+        options, work, program=_PROGRAM, connections=_CONNECTIONS, health=health, metrics=parts.metrics
+    )
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ async def run_gateway(
     """Run until ``stop`` is set. ``namespace`` has the connections to Clusters. ``started`` gets the address.
 
     Raises:
-        OSError: the address cannot be listened at.
+        CannotListen: the address cannot be listened at.
     """
     options = options if options is not None else GatewayOptions()
     metrics = options.metrics

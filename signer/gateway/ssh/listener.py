@@ -43,40 +43,47 @@ _SIGNATURES: Final = (
 )
 
 
+class CannotListen(Exception):
+    """Nobody could connect. The message names flag and address."""
+
+
 @asynccontextmanager
 async def listening(parts: Parts, listen: tuple[str, int], host_keys: HostKeys) -> AsyncIterator[tuple[str, int]]:
     """Accept connections; yields host and port. Leaving ends every connection.
 
     Raises:
-        OSError: the address cannot be listened at.
+        CannotListen: the address is in use, or is none of this machine.
     """
     asyncssh.set_log_level(logging.WARNING)  # below, it logs commands, user names and environments
     host, port = listen
     limits = parts.limits
-    server = await asyncssh.listen(
-        host,
-        port,
-        server_factory=lambda: GatewayConnection(parts),
-        server_host_keys=list(host_keys.private),
-        server_version=VERSION,
-        encryption_algs=_CIPHERS,
-        kex_algs=_KEY_EXCHANGES,
-        signature_algs=_SIGNATURES,
-        compression_algs=("none",),
-        encoding=None,
-        line_editor=False,
-        agent_forwarding=False,
-        x11_forwarding=False,
-        host_based_auth=False,
-        password_auth=False,
-        kbdint_auth=False,
-        gss_host=None,
-        login_timeout=limits.login_seconds,
-        keepalive_interval=limits.keepalive_seconds,
-        keepalive_count_max=KEEPALIVES,
-        tcp_keepalive=True,
-        window=WINDOW_BYTES,
-    )
+    try:
+        server = await asyncssh.listen(
+            host,
+            port,
+            server_factory=lambda: GatewayConnection(parts),
+            server_host_keys=list(host_keys.private),
+            server_version=VERSION,
+            encryption_algs=_CIPHERS,
+            kex_algs=_KEY_EXCHANGES,
+            signature_algs=_SIGNATURES,
+            compression_algs=("none",),
+            encoding=None,
+            line_editor=False,
+            agent_forwarding=False,
+            x11_forwarding=False,
+            host_based_auth=False,
+            password_auth=False,
+            kbdint_auth=False,
+            gss_host=None,
+            login_timeout=limits.login_seconds,
+            keepalive_interval=limits.keepalive_seconds,
+            keepalive_count_max=KEEPALIVES,
+            tcp_keepalive=True,
+            window=WINDOW_BYTES,
+        )
+    except OSError as error:
+        raise CannotListen(f"--listen: cannot listen at {host}:{port}: {error.strerror or error}") from error
     try:
         bound = server.sockets[0].getsockname() if server.sockets else (host, port)
         yield str(bound[0]), int(bound[1])
@@ -87,4 +94,4 @@ async def listening(parts: Parts, listen: tuple[str, int], host_keys: HostKeys) 
         await server.wait_closed()
 
 
-__all__ = ["VERSION", "listening"]
+__all__ = ["VERSION", "CannotListen", "listening"]

@@ -21,6 +21,7 @@ from node_access import cli
 from node_access.daemon import ANSWERED
 from node_access.records import Records
 from node_access.registry import SystemClock
+from node_access.service import notify
 from node_access.values import Login
 from tests.support.processes import wait_until
 from tests.unit.node_access.made import NOW, certificate, message, session
@@ -157,10 +158,10 @@ def test_an_abstract_address_of_systemd(monkeypatch: pytest.MonkeyPatch) -> None
         notified.settimeout(30)
         notified.bind(f"\0node-access-{os.getpid()}")
         monkeypatch.setenv("NOTIFY_SOCKET", f"@node-access-{os.getpid()}")
-        cli._notify("READY=1")
+        notify("READY=1")
         assert notified.recv(100) == b"READY=1"
     monkeypatch.delenv("NOTIFY_SOCKET")
-    cli._notify("READY=1")
+    notify("READY=1")
 
 
 def test_the_system_s_clock() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,15 @@ def test_list_shows_containers_and_why_one_is_refused(
     [shown] = json.loads(capsys.readouterr().out)["containers"]
     assert (shown["user"], shown["container"]) == (NAME, IDENTIFIER)
     assert shown["refused"] == "the container has ended"
+
+
+def test_list_says_that_there_is_no_such_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No containers, and a wrong path, are different answers."""
+    assert main(["list", "--tasks", str(tmp_path / "none")]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "--tasks" in told.err
+    assert main(["list", "--tasks", str(tmp_path)]) == 0
 
 
 @pytest.mark.parametrize(("first", "count"), [("1000", "10"), ("65536", "0"), ("2147483000", "1000")])

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from signer.bastions.configuration import read_bastion_configuration
-from signer.bastions.entry import EXIT_USAGE, main
+from signer.bastions.entry import main
 from signer.bastions.host_keys import HostKeySecret, read_host_key_secret
 from signer.bastions.targets import PRIVATE_NETWORKS
 from signer.configuration import InvalidConfiguration
+from signer.controller.diagnostics.program import EXIT_USAGE
 
 UID = "5d1c2b6a-3a0e-4f4a-a9b1-5a1b8c0d9e03"
 
