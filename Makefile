@@ -23,7 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint fast lowest late mutation bench containers logins profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -43,7 +43,8 @@ demo-access: $(STAMP) ## Two people, two bastions, and a grant that ends without
 demo-containers: $(STAMP) ## Get into a container by stock ssh, in a person's name, until the grant ends, on a real kubelet; a minute
 	@$(BIN)/python -m tests.demo.containers
 
-test: $(STAMP) $(SITE_STAMP) $(CEL_STAMP) lint provision ## Lint, types, layers and all tests, with real components where available
+test: $(STAMP) $(SITE_STAMP) $(CEL_STAMP) ## Lint, types, layers and all tests, with real components where available
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint provision collect
 	@$(MAKE) --no-print-directory $(TPM_STAMP)
 	@$(PYTEST) -m 'not serial' $(PARALLEL); parallel=$$?; \
 	$(PYTEST) -m serial; serial=$$?; \
@@ -73,6 +74,9 @@ lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+collect: $(STAMP) $(SITE_STAMP) $(CEL_STAMP)  # Each worker would compile all test modules by itself, at the same time
+	@$(PYTEST) -m 'not serial' --collect-only -qqq > /dev/null
 
 provision: ## As root on Debian: install etcd, a software TPM, podman and runc, build kube-apiserver; elsewhere: print what is missing
 	@tests/provision/provision.sh tpm image containers

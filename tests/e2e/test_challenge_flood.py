@@ -13,7 +13,7 @@ from tests.bench.challenge_flood import MAXIMUM_GROWTH, REQUESTS, Flood, measure
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.serial]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 FEWER = 3_000
 """Thousands, so that they wait; the issue's 10,000 are for ``make bench``."""

@@ -62,8 +62,11 @@ trap 'rm -rf "$work"' EXIT
     ln -s "$work/tree" tree/.go/src/k8s.io/kubernetes
     cd tree/.go/src/k8s.io/kubernetes
     export GOPATH="$work/tree/.go" GO111MODULE=off CGO_ENABLED=0
+    # The compiler's own garbage collector takes a fifth of its time, and nobody debugs these programs.
+    export GOGC=400 GOFLAGS=-gcflags=all=-dwarf=false
+    # All in one run: sources are generated once, and one program is linked while the next is compiled.
+    make WHAT="${wanted[*]/#/cmd/}"
     for binary in "${wanted[@]}"; do
-        make WHAT="cmd/$binary"
         built=$(find "$work/tree" -type f -name "$binary" -perm -u+x -path '*_output*' | head -n 1)
         [ -n "$built" ] || { echo "no $binary was built"; exit 1; }
         # Written beside and renamed, so that an interrupted copy is never taken for a binary.

@@ -49,7 +49,7 @@ from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
 
 NODES_VARIABLE: Final = "NODE_ATTESTATION_ROTATION_NODES"
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.serial]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 LEAST_RATE: Final = 20.0
 """Answered requests in a second, over the whole rotation; of the long form."""
 _NODES_RATE: Final = 26.0

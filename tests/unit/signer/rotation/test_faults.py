@@ -52,6 +52,8 @@ from tests.unit.signer.rotation.fault_world import (
 )
 from tests.unit.signer.rotation.memory_api import Call, Interfere, MemoryAPI, MemoryClient, Moment
 
+pytestmark = pytest.mark.usefixtures("parsed_once")
+
 KINDS: Final = (AuthorityKind.CLUSTER, AuthorityKind.FRONT_PROXY)
 PROGRESSING: Final = "CertificateAuthorityRotationProgressing"
 REJECTED: Final = "OperationRejected"

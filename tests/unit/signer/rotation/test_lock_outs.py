@@ -52,6 +52,8 @@ from tests.unit.signer.rotation.memory_api import Call, Interfere, MemoryClient,
 from tests.unit.signer.rotation.test_faults import PROGRESSING, REJECTED, STATEMENT, move, small, world_at
 from tests.unit.signer.rotation.test_faults import places as places
 
+pytestmark = pytest.mark.usefixtures("parsed_once")
+
 CLUSTER_ONLY = (AuthorityKind.CLUSTER,)
 
 

@@ -234,7 +234,20 @@ class World:
         """Equal worlds have the same future: an actor's state follows from what it was told in its present attempt.
 
         UIDs and resourceVersions only matter in that they differ: they are numbered in the order of their appearance.
+        Actors that do the same are interchangeable: the world in which they have changed places is equal, too.
         """
+        return frozenset(self._signature(order) for order in self._same_work())
+
+    def _same_work(self) -> Iterator[list[Actor]]:
+        """The actors in every order that differs only in the places of those that do the same."""
+        for order in itertools.permutations(self.actors):
+            if all(
+                (one.wanted, one.releases) == (other.wanted, other.releases)
+                for one, other in zip(order, self.actors, strict=True)
+            ):
+                yield list(order)
+
+    def _signature(self, order: Sequence[Actor]) -> Any:
         numbers: dict[str, int] = {}
         objects = tuple(
             (
@@ -251,7 +264,7 @@ class World:
                 *(_number(numbers, told) for told in actor.told),
                 self._to_be_heard(actor),
             )
-            for actor in self.actors
+            for actor in order
         )
         return objects, actors, frozenset(self.machines), len(self.events)
 
@@ -413,8 +426,8 @@ def explore(scenario: Scenario, *, crashes: int = 0) -> int:
     pending: list[tuple[str, ...]] = [()]
     while pending:
         world = replay(scenario, pending.pop())
-        while world.signature() not in seen:
-            seen.add(world.signature())
+        while (signature := world.signature()) not in seen:
+            seen.add(signature)
             choices = list(_choices(world, crashes))
             if not world.choices():
                 world.aftermath()

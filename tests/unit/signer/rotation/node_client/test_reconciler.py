@@ -63,6 +63,8 @@ from tests.unit.signer.rotation.fault_world import (
 )
 from tests.unit.signer.rotation.memory_api import Call, Interfere, MemoryClient, Moment
 
+pytestmark = pytest.mark.usefixtures("parsed_once")
+
 OWN: Final = "node-client-ca"
 ANYWHERE: Final = RotationSettings(node_client_namespaces=frozenset({"*"}))
 ROTATING: Final = RotatingAuthorities(

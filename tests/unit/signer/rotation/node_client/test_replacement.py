@@ -42,6 +42,8 @@ from tests.unit.signer.rotation.node_client.test_reconciler import (
     signing_process,
 )
 
+pytestmark = pytest.mark.usefixtures("parsed_once")
+
 ORDER: Final = Operation.ROTATE_NODE_CLIENT
 STATEMENT: Final = CONFIG_MAPS.object("node-attestation-trust", "kube-system")
 AGAIN_SECONDS: Final = 66
