@@ -109,8 +109,10 @@ class WorkloadAPI:
         token = kubeadm.BootstrapToken.random()
         with RawClient(self.connection()) as client:
             client.post("/api/v1/namespaces/kube-system/secrets", token.as_secret(timedelta(hours=2))).expect(201)
-        with RawClient(self.token_connection(token.token)) as client:
-            wait_until(lambda: client.get("/version").status == 200, "the API servers accept the bootstrap token")
+        for server in self.control_plane.servers:  # each learns of it by its own watch
+            connection = replace(self.token_connection(token.token), server=server.server)
+            with RawClient(connection) as client:
+                wait_until(lambda: client.get("/version").status == 200, f"{server.name} accepts the bootstrap token")  # noqa: B023
         return token.token
 
 
