@@ -112,7 +112,7 @@ class WorkloadAPI:
         for server in self.control_plane.servers:  # each learns of it by its own watch
             connection = replace(self.token_connection(token.token), server=server.server)
             with RawClient(connection) as client:
-                wait_until(lambda: client.get("/version").status == 200, f"{server.name} accepts the bootstrap token")  # noqa: B023
+                wait_until(lambda: client.get("/version").status == 200, f"{server.name} accepts the bootstrap token")
         return token.token
 
 
