@@ -79,6 +79,7 @@ JOURNAL_ENTRIES: Final = 16
 """Maximum entries per record. Only a node that requests in a loop has more valid certificates."""
 BUILTIN_APPROVALS: Final = 8
 """Maximum approvals of built-in serving requests per record."""
+_LIKE_A_DIGEST: Final = re.compile(r"(?:^|\.)[0-9a-f]{64}\Z", re.ASCII)
 _CLOCK_SKEW: Final = timedelta(minutes=5)
 """Maximum difference between the clocks of replicas."""
 HELD_AFTER_END: Final = timedelta(minutes=10)
@@ -355,9 +356,12 @@ def was_just_decided(decided: datetime, span: timedelta, now: datetime) -> bool:
 
 
 def record_name(cluster: ClusterKey, node_name: str) -> str:
-    """``<cluster>.<node>``; with a digest of the node name if that would be ambiguous (dots) or too long."""
+    """``<cluster>.<node>``, or ``<cluster>.<digest>`` if that would be too long, or ambiguous because of dots.
+
+    Two nodes of a namespace never have the same name here: a node that is called like a digest gets one, too.
+    """
     name = f"{cluster.name}.{node_name}"
-    if len(name) <= 253 and "." not in cluster.name:
+    if len(name) <= 253 and "." not in cluster.name and not _LIKE_A_DIGEST.search(node_name):
         return name
     return f"{cluster.name[:180].rstrip('-.')}.{_digest('node', cluster.name, node_name)}"
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attestors.contract import Security
 from signer.model.certificates_in_use import EVER, certificates_in_use
@@ -34,6 +36,10 @@ from tests.unit.signer.builders import (
     machine_view,
     record,
 )
+
+_LABELS = st.sampled_from(["a", "b", "c", "0" * 64, "f" * 64, "n" * 120])
+_DOTTED = st.lists(_LABELS, min_size=1, max_size=3).map(".".join).filter(lambda name: len(name) <= 253)
+_CLUSTERS_AND_NODES = st.tuples(_DOTTED, _DOTTED)
 
 
 class TestDigestsAndNames:
@@ -83,6 +89,30 @@ class TestDigestsAndNames:
         dotted = record_name(ClusterKey("n", "a.b"), "c")
         assert dotted.startswith("a.b.")
         assert dotted != "a.b.c"
+
+    @pytest.mark.parametrize(
+        ("cluster", "node", "prefix"),
+        [("a.b", "c", "b."), ("a.b", "c.d", "b."), ("a", "n" * 252, "")],
+        ids=["cluster with a dot", "two dots", "too long"],
+    )
+    def test_no_node_is_named_like_the_record_of_another(self, cluster: str, node: str, prefix: str) -> None:
+        """The attacker's cluster is ``a``; its node is called as the rest of the victim's record."""
+        victim = record_name(ClusterKey("team-a", cluster), node)
+        attacker = victim.removeprefix("a.")
+        assert attacker.startswith(prefix)
+        assert record_name(ClusterKey("team-a", "a"), attacker) != victim
+
+    @given(st.lists(_CLUSTERS_AND_NODES, min_size=2, max_size=2, unique=True))
+    def test_names_do_not_collide(self, keys: list[tuple[str, str]]) -> None:
+        """Also where one node is named by what another's record ends with."""
+        names = {record_name(ClusterKey("n", cluster), node): (cluster, node) for cluster, node in keys}
+        assert len(names) == len(keys)
+        for cluster, node in keys:
+            taken = record_name(ClusterKey("n", cluster), node)
+            for end in (taken.partition(".")[2], taken.rpartition(".")[2]):
+                for other in ("a", "b", "a.b", cluster):
+                    if (other, end) != (cluster, node):
+                        assert record_name(ClusterKey("n", other), end) != taken
 
     @pytest.mark.parametrize("cluster", ["prod", "c" * 63, "c" * 253])
     def test_long_name(self, cluster: str) -> None:
