@@ -21,6 +21,7 @@ from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
 from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.containers.creators import NoGateway
+from signer.access.containers.nodes import ContainerNodes
 from signer.access.creator import Guard, Lock, Protected
 from signer.access.gathering import Sources
 from signer.access.parts import (
@@ -195,10 +196,14 @@ class World:
     clocks: ClockAnswer = field(default_factory=ClocksAgree)
     """How the controller's clock, ``now``, stands to the API server's."""
     seconds: float = 0.0
+    pods: dict[str, JsonObject] = field(default_factory=dict)
+    """Of the workload cluster, by path."""
+    node_hints: ContainerNodes = field(init=False)
     lists: dict[ClusterKey, RevocationList] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._since = self.now
+        self.node_hints = ContainerNodes(self.monotonic)
         self.lock = ChosenLock(Protected((guard(self.now - timedelta(days=1)),), self.now))
 
     def begin_now(self) -> None:
@@ -226,6 +231,13 @@ class World:
 
     def known_hosts(self, grant: AccessGrant, found: TargetsFound) -> tuple[str, ...]:
         return (f"@cert-authority * {AUTHORITY_KEY}",)
+
+    # Implements Get, of the workload cluster
+
+    async def get(self, path: str) -> JsonObject:
+        if path not in self.pods:
+            raise NotFound(path)
+        return self.pods[path]
 
     # People
 
@@ -446,6 +458,7 @@ class Process:
             audit_log=world.audit,
             gateway_users=NoGateway(),
             gateway=world.permission.gateway,
+            node_hints=world.node_hints,
         )
         certificates = GrantCertificates(
             caches=self.caches,
