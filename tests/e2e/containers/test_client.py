@@ -18,15 +18,21 @@ from typing import Any, Final
 
 import pytest
 
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.signatures import public_key_of
 from signer.kube.resources import ACCESS_GRANTS
+from tests.support.access_grants import HOUR
+from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.containers.cluster import ContainerCluster
 from tests.support.containers.images import PAGE, WEB_PORT
+from tests.support.containers.node_mode import PORT, NodeMode
 from tests.support.containers.pods import Pod, files_container, pod_manifest
 from tests.support.gateway import GatewayOfTest, running_gateway
 from tests.support.gateway_grants import CLUSTER, container_grant
 from tests.support.kubectl import find_kubectl
 from tests.support.openssh import find_openssh
 from tests.support.processes import free_port, wait_until
+from tests.unit.signer.authority.ssh.requests import authority_key
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 ROOT: Final = Path(__file__).parents[3]
@@ -48,12 +54,31 @@ def pod(container_cluster: ContainerCluster) -> Pod:
     return container_cluster.create(pod_manifest("client-0", [files_container()]))
 
 
-class Statuses:
-    """Writes the status of new grants until the block ends."""
+@pytest.fixture(scope="module")
+def node(container_cluster: ContainerCluster) -> NodeMode:
+    try:
+        return NodeMode(container_cluster, authority=authority_key("ed25519", 300))
+    except MissingPart as missing:
+        skip_or_fail(missing)
 
-    def __init__(self, gateway: GatewayOfTest, *, names_gateway: bool = True) -> None:
+
+class Statuses:
+    """Writes the status of new grants until the block ends. With ``node``, it has the node, too, as the hint says."""
+
+    def __init__(
+        self,
+        gateway: GatewayOfTest,
+        *,
+        names_gateway: bool = True,
+        node: NodeMode | None = None,
+        runs_on: str = "",
+        lifetime: timedelta = HOUR,
+    ) -> None:
         self._gateway = gateway
         self._names_gateway = names_gateway
+        self._node = node
+        self._runs_on = runs_on
+        self._lifetime = lifetime
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -78,7 +103,13 @@ class Statuses:
         now = datetime.now(UTC).replace(microsecond=0)
         given = {name: spec[name] for name in ("sshPublicKey", "permissions") if name in spec}
         made = container_grant(
-            spec["target"]["container"], name=metadata["name"], uid=metadata["uid"], now=now, creator=CREATOR, **given
+            spec["target"]["container"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            now=now,
+            creator=CREATOR,
+            lifetime=self._lifetime,
+            **given,
         )
         status: dict[str, Any] = made["status"]
         ends = (now + timedelta(minutes=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -87,6 +118,16 @@ class Statuses:
             key = " ".join((self._gateway.folder / "host_key.pub").read_text().split()[:2])
             status["gateway"] = {"host": "127.0.0.1", "port": self._gateway.port}
             status["knownHosts"] = [f"node-access-gateway-{metadata['uid']} {key}"]
+        if self._node is not None:
+            here = self._node.node
+            addresses = [here.network.address]
+            status["targets"] = [
+                {"node": "worker-9", "addresses": addresses, "port": PORT},
+                {"node": here.name, "addresses": addresses, "port": PORT},
+            ]
+            status["containerNode"] = self._runs_on or here.name
+            line = f"@cert-authority * {key_line(public_key_of(self._node.host_authority))}"
+            status["knownHosts"] = [*status.get("knownHosts", ()), line]
         return status
 
 
@@ -217,3 +258,106 @@ def test_a_grant_is_made_shown_and_used_by_stock_ssh(gateway: GatewayOfTest, pod
         assert alice.run("grant revoke", name).returncode == 0
     assert grants(gateway) == []
     assert not config.exists()
+
+
+# On its node
+
+
+def test_without_a_gateway_a_command_runs_on_the_node(
+    gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice
+) -> None:
+    node.user(USER)
+    with Statuses(gateway, names_gateway=False, node=node):
+        done = alice.run("ssh", WHERE, "--", "id -u; hostname; echo fault >&2; exit 3")
+    assert (done.returncode, done.stdout) == (3, "1000\nclient-0\n"), done.stderr
+    assert f"{USER} on node {node.node.name}, port {PORT}" in done.stderr
+    assert "fault" in done.stderr
+    assert grants(gateway) == []
+
+
+def test_beside_a_gateway_the_person_chooses(gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice) -> None:
+    node.user(USER)
+    with Statuses(gateway, node=node):
+        default = alice.run("ssh", WHERE, "--", "echo in")
+        chosen = alice.run("ssh", "--via", "node", WHERE, "--", "echo in")
+        named = alice.run("ssh", "--node", node.node.name, WHERE, "--", "echo in")
+    assert [one.stdout for one in (default, chosen, named)] == ["in\n"] * 3, (
+        default.stderr + chosen.stderr + named.stderr
+    )
+    assert "through the gateway" in default.stderr
+    assert "on node" in chosen.stderr
+    assert "on node" in named.stderr
+
+
+def test_a_node_with_another_name_is_not_the_one(
+    gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice
+) -> None:
+    """The workload cluster says where the Pod runs. The machine that answers has to have that name."""
+    node.user(USER)
+    with Statuses(gateway, names_gateway=False, node=node, runs_on="worker-9"):
+        done = alice.run("ssh", WHERE, "--", "echo in")
+    assert (done.returncode, done.stdout) == (255, "")
+    assert "Host key verification failed" in done.stderr
+
+
+def test_files_both_ways_on_the_node(gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice) -> None:
+    node.user(USER)
+    (alice.home / "file").write_bytes(bytes(range(256)) * 1000)
+    with Statuses(gateway, node=node):
+        up = alice.run("scp", "--via", "node", "file", f"{WHERE}:/tmp/over-the-node")
+        down = alice.run("scp", "--via", "node", f"{WHERE}:/tmp/over-the-node", "back")
+    assert (up.returncode, down.returncode) == (0, 0), up.stderr + down.stderr
+    assert (alice.home / "back").read_bytes() == (alice.home / "file").read_bytes()
+
+
+def test_a_port_of_the_pod_on_the_node_and_its_end_with_the_grant(
+    gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice
+) -> None:
+    node.user(USER)
+    port = free_port()
+    words = alice.command("forward", "--via", "node", "--keep", WHERE, f"{port}:localhost:{WEB_PORT}")
+    with (
+        Statuses(gateway, node=node),
+        subprocess.Popen(words, env=alice.environment, cwd=alice.home, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            wait_until(lambda: page(port) == PAGE, "the page", 60)
+            assert [page(port) for _ in range(3)] == [PAGE] * 3
+            with socket.create_connection(("127.0.0.1", port), 10) as waiting:
+                waiting.settimeout(30)
+                (name,) = grants(gateway)
+                assert alice.run("grant revoke", name).returncode == 0
+                assert waiting.recv(1) == b"", "open connections end"
+            _, told = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 255
+    assert "the grant has ended: it was revoked on this machine" in told
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 10)
+
+
+def test_on_its_node_forwarding_leads_to_the_pod_alone(
+    gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice
+) -> None:
+    with Statuses(gateway, node=node):
+        done = alice.run("forward", "--via", "node", WHERE, f"{free_port()}:169.254.169.254:80")
+    assert done.returncode == 255
+    assert "leads to the Pod's localhost alone" in done.stderr
+    assert grants(gateway) == []
+
+
+def test_stock_ssh_reaches_the_container_on_its_node(
+    gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice
+) -> None:
+    node.user(USER)
+    with Statuses(gateway, node=node):
+        made = alice.run("grant create", WHERE)
+        assert made.returncode == 0, made.stderr
+        (name,) = grants(gateway)
+        (config,) = alice.home.glob(".ssh/node-access/grants/*/config")
+        host = f"{USER}.{node.node.name}.{CLUSTER.name}"
+        stock = [str(find_openssh("ssh")), "-n", "-F", str(config), host, "hostname"]
+        done = subprocess.run(stock, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stdout) == (0, "client-0\n"), done.stderr
+        assert alice.run("grant revoke", name).returncode == 0
