@@ -113,6 +113,9 @@ def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "paths", nargs="+", metavar="PATH", help="a local path, or NODE[.CLUSTER]:PATH; the last is the target"
     )
     copy.add_argument("-r", "--recursive", action="store_true", help="folders with all that is in them")
+    copy.add_argument(
+        "-O", dest="legacy", action="store_true", help="the protocol before SFTP, which needs a program scp over there"
+    )
     copy.set_defaults(command=sessions.scp)
     forward = commands.add_parser("forward", help="forward local ports to what a node reaches, or to a pod")
     forward.add_argument("node", metavar="NODE[.CLUSTER]", help=_NODE_OR_CONTAINER)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from node_access.client.file_commands import USER_CONFIG
 from node_access.client.include import is_installed
 from node_access.client.keys import fresh_key
 from node_access.client.manifests import GrantRequest, grant_manifest
+from node_access.client.openssh import NotOpenSSH, openssh_version
 from node_access.client.programs import run_bounded
 from node_access.client.ssh_agent import SSHAgent, agent_address
 from node_access.client.tables import table
@@ -29,7 +29,6 @@ OLDEST_SSH: Final = (8, 5)
 """``KnownHostsCommand`` is from 8.5."""
 OLDEST_KUBECTL: Final = 26
 _CLOCK_SECONDS: Final = 120
-_VERSION: Final = re.compile(r"OpenSSH(?:_for_Windows)?_([0-9]+)\.([0-9]+)", re.ASCII)
 _MAXIMUM_BYTES: Final = 256 * 1024
 _WAYS_IN: Final = "NoOtherWaysInDeclared"
 _EFFECTIVE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -101,14 +100,13 @@ def _findings(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 
 def _ssh() -> Iterator[Finding]:
-    found = run_bounded([program("ssh"), "-V"], maximum_bytes=4096, seconds=10, environment=os.environ)
-    version = _VERSION.search(found.error + found.output.decode("ascii", "replace"))
-    if version is None:
+    version = openssh_version()
+    if isinstance(version, NotOpenSSH):
         yield Warned("not OpenSSH")
-        return
-    numbers = (int(version[1]), int(version[2]))
-    text = ".".join(map(str, numbers))
-    yield Passed(f"OpenSSH {text}") if numbers >= OLDEST_SSH else Failed(f"OpenSSH {text}: 8.5 or newer is needed")
+    elif version.numbers < OLDEST_SSH:
+        yield Failed(f"OpenSSH {version}: 8.5 or newer is needed")
+    else:
+        yield Passed(f"OpenSSH {version}")
 
 
 def _kubectl(client: Client) -> Iterator[Finding]:

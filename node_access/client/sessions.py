@@ -22,6 +22,7 @@ from node_access.client.folders import BadFolder, GrantFolder
 from node_access.client.grants import Hop
 from node_access.client.heartbeat import LAST_SESSION
 from node_access.client.node_files import Access
+from node_access.client.openssh import openssh_version, protocol_options
 from node_access.client.pod_forwarding import forward_to_pod
 from node_access.client.signals import Signalled, clean_up_on_signals
 from node_access.client.ssh_files import AnyAccess
@@ -90,7 +91,10 @@ def scp(options: argparse.Namespace) -> int:
         raise WrongUse("name one node or container, as NODE[.CLUSTER]:PATH or NAMESPACE_POD_CONTAINER[.CLUSTER]:PATH")
 
     def use(to: Reached) -> int:
-        return run_program(scp_words(to.folder.config, to.host, options.paths, recursive=options.recursive))
+        is_container = not isinstance(to.way, AsNode)
+        chosen = protocol_options(openssh_version(), legacy=options.legacy, to_container=is_container)
+        flags = [*(["-r"] if options.recursive else []), *chosen]
+        return run_program(scp_words(to.folder.config, to.host, options.paths, flags))
 
     return _run(options, nodes.pop(), use)
 
@@ -112,10 +116,10 @@ def connect_words(config: Path, alias: str, port: int) -> list[str]:
     return [program("ssh"), "-F", str(config), "-T", "-o", "LogLevel=ERROR", alias, "connect", str(port)]
 
 
-def scp_words(config: Path, alias: str, paths: Sequence[str], *, recursive: bool) -> list[str]:
+def scp_words(config: Path, alias: str, paths: Sequence[str], flags: Sequence[str]) -> list[str]:
     """The command line, with the host's name in ssh's configuration for the node's."""
     given = [one if (found := _remote(one)) is None else f"{alias}:{found[2]}" for one in paths]
-    return [program("scp"), "-F", str(config), *(["-r"] if recursive else []), "--", *given]
+    return [program("scp"), "-F", str(config), *flags, "--", *given]
 
 
 def _remote(path: str) -> re.Match[str] | None:

@@ -26,7 +26,7 @@ from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.containers.cluster import ContainerCluster
 from tests.support.containers.images import PAGE, WEB_PORT
 from tests.support.containers.node_mode import PORT, NodeMode
-from tests.support.containers.pods import Pod, files_container, pod_manifest
+from tests.support.containers.pods import Pod, files_container, pod_manifest, shell_container
 from tests.support.gateway import GatewayOfTest, running_gateway
 from tests.support.gateway_grants import CLUSTER, container_grant
 from tests.support.kubectl import find_kubectl
@@ -52,6 +52,11 @@ def gateway(container_cluster: ContainerCluster) -> Iterator[GatewayOfTest]:
 @pytest.fixture(scope="module")
 def pod(container_cluster: ContainerCluster) -> Pod:
     return container_cluster.create(pod_manifest("client-0", [files_container()]))
+
+
+@pytest.fixture(scope="module")
+def without_scp(container_cluster: ContainerCluster) -> Pod:
+    return container_cluster.create(pod_manifest("client-1", [shell_container()]))
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +198,25 @@ def test_files_both_ways(gateway: GatewayOfTest, pod: Pod, alice: Alice) -> None
         down = alice.run("scp", f"{WHERE}:/tmp/there", "back")
     assert (up.returncode, down.returncode) == (0, 0), up.stderr + down.stderr
     assert (alice.home / "back").read_bytes() == (alice.home / "file").read_bytes()
+
+
+@pytest.mark.parametrize("via", ["gateway", "node"])
+def test_the_legacy_protocol_of_scp_needs_scp_in_the_image(
+    gateway: GatewayOfTest, node: NodeMode, pod: Pod, without_scp: Pod, alice: Alice, via: str
+) -> None:
+    """Also an scp before OpenSSH 8.7 asks for it, which cannot be told."""
+    bare = f"default_{without_scp.name}_app"
+    for user in (USER, bare):
+        node.user(user)
+    (alice.home / "file").write_bytes(bytes(range(256)) * 1000)
+    with Statuses(gateway, node=node):
+        up = alice.run("scp", "-O", "--via", via, "file", f"{WHERE}:/tmp/legacy-{via}")
+        down = alice.run("scp", "-O", "--via", via, f"{WHERE}:/tmp/legacy-{via}", "back")
+        refused = alice.run("scp", "-O", "--via", via, "file", f"{bare}.{CLUSTER.name}:/tmp/legacy")
+    assert (up.returncode, down.returncode) == (0, 0), up.stderr + down.stderr
+    assert (alice.home / "back").read_bytes() == (alice.home / "file").read_bytes()
+    assert refused.returncode != 0
+    assert "the image has no scp; use sftp" in refused.stderr
 
 
 def test_a_port(gateway: GatewayOfTest, pod: Pod, alice: Alice) -> None:
