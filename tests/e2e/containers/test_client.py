@@ -385,3 +385,38 @@ def test_stock_ssh_reaches_the_container_on_its_node(
         done = subprocess.run(stock, capture_output=True, text=True, check=False, timeout=60)
         assert (done.returncode, done.stdout) == (0, "client-0\n"), done.stderr
         assert alice.run("grant revoke", name).returncode == 0
+
+
+# doctor
+
+
+def test_doctor_says_whether_gateway_and_node_answer(
+    gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice
+) -> None:
+    """Only where there is a grant for a container."""
+
+    def told() -> str:
+        """Without white space: long lines are broken anywhere."""
+        shown = alice.run("doctor").stdout
+        return "".join(shown[shown.find("containers") :].split()) if "containers" in shown else ""
+
+    def says(text: str) -> bool:
+        return "".join(text.split()) in told()
+
+    assert told() == ""
+    with Statuses(gateway):
+        assert alice.run("grant create", WHERE).returncode == 0
+    assert says(f"ok {WHERE}: the gateway 127.0.0.1 port {gateway.port} answers, and its host key is known")
+    assert says("copies files by SFTP")
+    (name,) = grants(gateway)
+    (folder,) = alice.home.glob(".ssh/node-access/grants/*")
+    known = (folder / "known_hosts").read_text()
+    (folder / "known_hosts").write_text(known.replace(known.split()[2], key_line(public_key_of(node.key)).split()[1]))
+    assert says(f"FAILED {WHERE}: what answers at 127.0.0.1 port {gateway.port} has a host key that is not")
+    assert alice.run("grant revoke", name).returncode == 0
+    with Statuses(gateway, names_gateway=False, node=node):
+        assert alice.run("grant create", WHERE).returncode == 0
+    assert says(f"the node {node.node.network.address} port {PORT} answers, and its host key is known")
+    (name,) = grants(gateway)
+    assert alice.run("grant revoke", name).returncode == 0
+    assert told() == ""
