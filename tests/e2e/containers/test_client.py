@@ -21,6 +21,8 @@ import pytest
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
 from signer.kube.resources import ACCESS_GRANTS
+from signer.model.fields import format_time
+from tests.support.access_client import is_running
 from tests.support.access_grants import HOUR
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.containers.cluster import ContainerCluster
@@ -29,6 +31,7 @@ from tests.support.containers.node_mode import PORT, NodeMode
 from tests.support.containers.pods import Pod, files_container, pod_manifest, shell_container
 from tests.support.gateway import GatewayOfTest, running_gateway
 from tests.support.gateway_grants import CLUSTER, container_grant
+from tests.support.grant_controller import HEARTBEAT
 from tests.support.kubectl import find_kubectl
 from tests.support.openssh import find_openssh
 from tests.support.processes import free_port, wait_until
@@ -40,7 +43,8 @@ USER: Final = "default_client-0_app"
 WHERE: Final = f"{USER}.{CLUSTER.name}"
 CREATOR: Final = "alice"
 ASKING: Final = ("ssh", "scp", "forward", "grant create")
-ASKED: Final = ("--user", CREATOR, "--no-keepalive")
+NO_HEARTBEAT: Final = "--no-keepalive"
+ASKED: Final = ("--user", CREATOR, NO_HEARTBEAT)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +72,9 @@ def node(container_cluster: ContainerCluster) -> NodeMode:
 
 
 class Statuses:
-    """Writes the status of new grants until the block ends. With ``node``, it has the node, too, as the hint says."""
+    """Writes the status of new grants, and again after each heartbeat, until the block ends. With ``node``, it has the
+    node, too, as the hint says.
+    """
 
     def __init__(
         self,
@@ -78,12 +84,17 @@ class Statuses:
         node: NodeMode | None = None,
         runs_on: str = "",
         lifetime: timedelta = HOUR,
+        time_to_live: timedelta = timedelta(minutes=30),
     ) -> None:
         self._gateway = gateway
         self._names_gateway = names_gateway
         self._node = node
         self._runs_on = runs_on
         self._lifetime = lifetime
+        self._time_to_live = time_to_live
+        self._beats: dict[str, object] = {}
+        self.ends: list[datetime] = []
+        """Of the certificates, whose serial numbers are their places here, from 1 on."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -99,26 +110,33 @@ class Statuses:
         client = self._gateway.cluster.administrator
         while not self._stop.wait(0.1):
             for one in client.get(ACCESS_GRANTS.collection(CLUSTER.namespace)).expect(200)["items"]:
-                if not one.get("status"):
+                beat = (one["metadata"].get("annotations") or {}).get(HEARTBEAT, "")
+                if self._beats.get(one["metadata"]["uid"]) != beat:
+                    self._beats[one["metadata"]["uid"]] = beat
                     path = ACCESS_GRANTS.object(one["metadata"]["name"], CLUSTER.namespace)
                     client.patch(f"{path}/status", {"status": self._status(one)})
 
     def _status(self, grant: dict[str, Any]) -> dict[str, Any]:
         spec, metadata = grant["spec"], grant["metadata"]
         now = datetime.now(UTC).replace(microsecond=0)
+        self.ends.append(now + self._lifetime)
         given = {name: spec[name] for name in ("sshPublicKey", "permissions") if name in spec}
         made = container_grant(
             spec["target"]["container"],
             name=metadata["name"],
             uid=metadata["uid"],
+            number=len(self.ends),
             now=now,
             creator=CREATOR,
             lifetime=self._lifetime,
             **given,
         )
         status: dict[str, Any] = made["status"]
-        ends = (now + timedelta(minutes=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status.update(observedGeneration=metadata["generation"], expirationTimestamp=ends)
+        status.update(
+            observedGeneration=metadata["generation"],
+            lastHeartbeatTimestamp=format_time(now),
+            expirationTimestamp=format_time(now + self._time_to_live),
+        )
         if self._names_gateway:
             key = " ".join((self._gateway.folder / "host_key.pub").read_text().split()[:2])
             status["gateway"] = {"host": "127.0.0.1", "port": self._gateway.port}
@@ -420,3 +438,84 @@ def test_doctor_says_whether_gateway_and_node_answer(
     (name,) = grants(gateway)
     assert alice.run("grant revoke", name).returncode == 0
     assert told() == ""
+
+
+# The heartbeat
+
+
+@contextlib.contextmanager
+def kept_alive(alice: Alice, via: str) -> Iterator[subprocess.Popen[str]]:
+    """A session with a heartbeat, which echoes what it is given."""
+    words = [one for one in alice.command("ssh", "--via", via, WHERE, "--", "echo begun; cat") if one != NO_HEARTBEAT]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, env=alice.environment, cwd=alice.home, text=True, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            assert process.stdout.readline() == "begun\n", process.communicate()
+            yield process
+        finally:
+            process.kill()
+
+
+def heartbeat_of(alice: Alice) -> tuple[Path, int]:
+    """The folder of the one grant that has a heartbeat, and its process."""
+    (folder,) = alice.home.glob(".ssh/node-access/grants/*")
+    file = folder / "agent.pid"
+    wait_until(lambda: file.exists() and bool(file.read_text()), "the heartbeat")
+    return folder, int(file.read_text())
+
+
+def echoes(process: subprocess.Popen[str], word: str) -> bool:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{word}\n")
+    process.stdin.flush()
+    return process.stdout.readline() == f"{word}\n"
+
+
+def test_the_heartbeat_prolongs_a_session_through_the_gateway_and_ends_with_the_grant(
+    gateway: GatewayOfTest, pod: Pod, alice: Alice
+) -> None:
+    """As that of a grant for nodes. The gateway itself ends sessions whose certificate is over."""
+    with (
+        Statuses(gateway, lifetime=timedelta(seconds=12), time_to_live=timedelta(seconds=8)) as statuses,
+        kept_alive(alice, "gateway") as session,
+    ):
+        folder, heartbeat = heartbeat_of(alice)
+        first = statuses.ends[0]
+        wait_until(lambda: datetime.now(UTC) > first, "the end of the first certificate", 60)
+        assert echoes(session, "still")
+        assert len(statuses.ends) > 1
+        (name,) = grants(gateway)
+        gateway.cluster.administrator.delete(ACCESS_GRANTS.object(name, CLUSTER.namespace)).expect(200)
+        _, told = session.communicate(timeout=60)
+        assert session.returncode == 255
+        assert "node-access-gateway: the access grant has ended" in told
+        wait_until(lambda: not is_running(heartbeat), "the end of the heartbeat", 60)
+    assert (folder / "ended").read_text() != ""
+    assert not (folder / "config").exists()
+
+
+def test_the_heartbeat_logs_in_on_the_node_of_a_session_and_ends_with_it(
+    gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice
+) -> None:
+    """With each new certificate: ``node-access-sessions`` prolongs by it. The gateway is there, and is not used."""
+    node.user(USER)
+    with (
+        Statuses(gateway, node=node, time_to_live=timedelta(seconds=8)) as statuses,
+        kept_alive(alice, "node") as session,
+    ):
+        folder, heartbeat = heartbeat_of(alice)
+
+        def has_logged_in(serial: int) -> bool:
+            log = node.log("sshd")
+            return len(statuses.ends) >= serial and f"(serial {serial})" in log[log.rfind("(serial 1)") :]
+
+        for serial in (1, 2, 3):
+            wait_until(lambda serial=serial: has_logged_in(serial), f"a login with certificate {serial}", 60)  # type: ignore[misc]
+        assert echoes(session, "still")
+        session.communicate(timeout=60)
+        assert session.returncode == 0
+        wait_until(lambda: not is_running(heartbeat), "the end of the heartbeat", 60)
+    assert grants(gateway) == [], "its last session has ended"
+    assert (folder / "ended").read_text() != ""
+    assert not (folder / "config").exists()
