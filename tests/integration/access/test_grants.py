@@ -157,6 +157,14 @@ async def test_a_grant_for_a_container_with_a_bastion_leads_to_nodes_and_names_n
         assert "gateway" not in world.status()
 
 
+async def test_a_node_may_have_a_long_name_as_its_address(world: World) -> None:
+    """Such as those of AWS, with more than 45 characters. The API server refuses a status that it finds invalid."""
+    world.address = "ip-10-100-100-107.ap-southeast-2.compute.internal"
+    async with process(world) as running:
+        await issued(world, running)
+        assert world.status()["targets"][0]["addresses"] == [world.address]
+
+
 async def test_a_grant_for_a_workload_has_no_bastion(world: World) -> None:
     """It would lead to nodes, which know no workloads."""
     workload = {"namespace": "shop", "workload": {"kind": "Deployment", "name": "web"}, "container": "app"}

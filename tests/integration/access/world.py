@@ -182,6 +182,8 @@ class World:
     api: EmbeddedAPI
     now: datetime = field(default_factory=lambda: (datetime.now(UTC) + timedelta(seconds=5)).replace(microsecond=0))
     nodes: set[str] = field(default_factory=lambda: {"worker-1", "worker-2"})
+    address: str = "10.0.0.5"
+    """Of each node."""
     gone_nodes: set[str] = field(default_factory=set)
     unknown_nodes: str = "not attested"
     published: set[str] = field(default_factory=set)
@@ -221,13 +223,16 @@ class World:
 
     def of(self, grant: AccessGrant, was_found: bool) -> TargetsAnswer:
         if not isinstance(grant.target, Nodes):
-            return TargetsFound(tuple(map(_target, sorted(self.nodes))), every_node=True)
+            return TargetsFound(tuple(map(self._target, sorted(self.nodes))), every_node=True)
         found = [name for name in grant.target.names if name in self.nodes]
         if found:
-            return TargetsFound(tuple(map(_target, found)))
+            return TargetsFound(tuple(map(self._target, found)))
         if was_found or self.gone_nodes.issuperset(grant.target.names):
             return TargetsGone("no Machine is left")
         return TargetsUnknown(self.unknown_nodes)
+
+    def _target(self, name: str) -> TargetNode:
+        return TargetNode(name, (self.address,), 22)
 
     def known_hosts(self, grant: AccessGrant, found: TargetsFound) -> tuple[str, ...]:
         return (f"@cert-authority * {AUTHORITY_KEY}",)
@@ -376,10 +381,6 @@ def ready_bastion(generation: int) -> dict[str, Any]:
         "egress": ["203.0.113.9/32"],
         "conditions": [condition],
     }
-
-
-def _target(name: str) -> TargetNode:
-    return TargetNode(name, ("10.0.0.5",), 22)
 
 
 @dataclass
