@@ -228,7 +228,7 @@ class NodeMode:
         listen = f"ListenAddress={self.node.network.address}:{PORT}"
         command: list[str | Path] = ["/usr/sbin/sshd", "-D", "-e", "-f", self.folder / "sshd.conf", "-o", listen]
         sshd = self.node.start("sshd", command)
-        sshd.wait_ready(lambda: _answers(self.node.network.address))
+        sshd.wait_ready(lambda: answers(self.node.network.address))
 
 
 def forms(text: str, *fields: str) -> dict[str, str]:
@@ -237,9 +237,10 @@ def forms(text: str, *fields: str) -> dict[str, str]:
     return {field: found[field] for field in fields}
 
 
-def _answers(address: str) -> bool:
+def answers(address: str, port: int = PORT) -> bool:
+    """Whether something listens there."""
     try:
-        socket.create_connection((address, PORT), 1).close()
+        socket.create_connection((address, port), 1).close()
     except OSError:
         return False
     return True
