@@ -78,7 +78,7 @@ def forward_ports(options: argparse.Namespace) -> int:
         return forward_to_pod(
             [pod_forward(one) for one in forwards],
             lambda port: connect_words(to.folder.config, to.host, port),
-            lambda: _why_over(to.folder),
+            lambda: why_no_connection(to.folder),
         )
 
     return _run(options, options.node, use)
@@ -192,7 +192,7 @@ def _leave(client: Client, held: Held) -> None:
                 say(f"the grant {held.record.key.name} could not be revoked, and ends without heartbeats: {error}")
 
 
-def _why_over(folder: GrantFolder) -> str:
+def why_no_connection(folder: GrantFolder) -> str:
     """Why no new connection is possible; empty while one is."""
     try:
         if why := folder.why_ended:

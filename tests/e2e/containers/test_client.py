@@ -201,6 +201,14 @@ def test_beside_a_gateway_the_person_chooses(gateway: GatewayOfTest, node: NodeM
     assert "on node" in named.stderr
 
 
+def test_nodes_have_no_second_way(gateway: GatewayOfTest, alice: Alice) -> None:
+    for option in (("--via", "node"), ("--node", "worker-1")):
+        done = alice.run("ssh", *option, f"worker-1.{CLUSTER.name}", "--", "true")
+        assert done.returncode == 255
+        assert "--via and --node are for containers" in done.stderr
+    assert grants(gateway) == []
+
+
 def test_a_node_with_another_name_is_not_the_one(
     gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice
 ) -> None:

@@ -165,6 +165,16 @@ async def test_a_node_may_have_a_long_name_as_its_address(world: World) -> None:
         assert world.status()["targets"][0]["addresses"] == [world.address]
 
 
+async def test_a_grant_for_a_container_has_no_bastion_unless_it_names_one(world: World) -> None:
+    """The policy's default is for nodes. The gateway is reached without one."""
+    world.policy({"bastion": {"provider": "local"}})
+    world.allow("alice", login="container")
+    async with process(world) as running:
+        await issued(world, running, target=CONTAINER, logins=[])
+        assert world.bastions() == []
+        assert [one["hop"] for one in world.status()["certificates"]] == ["container"]
+
+
 async def test_a_grant_for_a_workload_has_no_bastion(world: World) -> None:
     """It would lead to nodes, which know no workloads."""
     workload = {"namespace": "shop", "workload": {"kind": "Deployment", "name": "web"}, "container": "app"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from node_access.client.folders import FolderRecord, GrantFolders
 from node_access.client.grants import ContainerTarget, Hop, parse_grant
 from node_access.client.heartbeat import touched
 from node_access.client.manifests import GrantRequest, grant_manifest
-from node_access.client.node_files import NotUsable
+from node_access.client.node_files import CERTIFICATE_FILES, NotUsable
+from node_access.client.sessions import why_no_connection
 from node_access.client.ssh_files import access_of, known_hosts, names_of, ssh_config
 from node_access.client.words import PodForward, pod_forward
 from tests.support.grant_controller import issue
@@ -226,6 +228,22 @@ def test_the_heartbeat_logs_in_where_sessions_are_on_nodes() -> None:
     assert touched(access(**NODES), (USER, there[0])) == (there,)
     assert touched(on_nodes(), ()) == ((f"{USER}.worker-2.production", USER),)
     assert touched(on_nodes(), (there[0],)) == (there, (f"{USER}.worker-2.production", USER))
+
+
+def test_a_forwarding_ends_with_the_certificate_or_the_grant(tmp_path: Path) -> None:
+    """Also where no heartbeat writes the folder."""
+    found = on_nodes()
+    record = FolderRecord(found.grant.key, "production", "", False, "")
+    folder = GrantFolders(tmp_path / "grants").create(record)
+    folder.write_access(found, record)
+    assert why_no_connection(folder) == ""
+    over = issue(public_key_of(KEY), PlainPrincipal(USER), seconds=-1)
+    folder.write(CERTIFICATE_FILES[Hop.CONTAINER], f"{over.line}\n")
+    assert "certificate is over" in why_no_connection(folder)
+    folder.end("it was revoked")
+    assert why_no_connection(folder) == "it was revoked"
+    shutil.rmtree(folder.path)
+    assert why_no_connection(folder)
 
 
 @pytest.mark.parametrize(
