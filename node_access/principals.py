@@ -10,6 +10,7 @@ from attestors.wire.ssh.certificate import Certificate
 from attestors.wire.ssh.container_names import Pod, parse_container_principal
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.krl import RevocationList
+from attestors.wire.ssh.options import ForceCommand
 from attestors.wire.ssh.principals import LoginOnEveryNode, LoginOnNode, PlainPrincipal, UserPrincipal
 from node_access.values import Opens
 
@@ -76,6 +77,7 @@ def accepted_principals(
     if node.revocations.revoke(certificate):
         raise LoginRefused("the certificate is revoked")
     if opens is Opens.CONTAINERS:
+        _require_no_forced_command(certificate)
         return (_container(login_name),)
     _require_no_container(login_name)
     found = tuple(_accepted(login_name, certificate, node))
@@ -92,6 +94,12 @@ def _container(login_name: str) -> PlainPrincipal:
     if not isinstance(named.of, Pod):
         raise LoginRefused("a node knows containers of Pods, and no workloads")
     return named.principal
+
+
+def _require_no_forced_command(certificate: Certificate) -> None:
+    """sshd of containers has a ForceCommand of its own, beside which that of a certificate counts for nothing."""
+    if any(isinstance(one, ForceCommand) for one in certificate.critical_options):
+        raise LoginRefused("the certificate has a forced command, which only the gateway to containers can run")
 
 
 def _require_no_container(login_name: str) -> None:

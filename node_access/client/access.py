@@ -132,7 +132,7 @@ class Client:
         key: Key = existing_key(choices.identity) if choices.identity else fresh_key()
         request = choices.request
         if request.bastion != NO_BASTION and (
-            not isinstance(request.target, ContainerTarget) or choices.sources.is_given
+            not isinstance(request.target, ContainerTarget) or request.bastion or choices.sources.is_given
         ):
             request = replace(request, ingress=own_networks(choices.sources, ask))
         manifest = grant_manifest(request, choices.name or new_name(request), key.public)
@@ -349,7 +349,7 @@ def _opens(grant: Grant, where: Destination | ContainerDestination, logins: tupl
 
 def _logins(grant: Grant) -> str:
     if isinstance(grant.target, ContainerTarget):
-        return "through the gateway"
+        return "as the user that it runs as"
     return f"as {', '.join(grant.logins)}"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from node_access.client.access import Choices, Client
 from node_access.client.addresses import COMMAND_VARIABLE, URL_VARIABLE, AddressSources
+from node_access.client.container_ways import Via
 from node_access.client.errors import WrongUse
 from node_access.client.folders import DEFAULT_FOLDER, GrantFolders
 from node_access.client.grants import ContainerTarget, Target
@@ -47,6 +48,18 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="for the grant to be ready")
     group.add_argument("--no-keepalive", action="store_true", help="start no background process with heartbeats")
     add_address(parser)
+
+
+def add_way(parser: argparse.ArgumentParser) -> None:
+    """Which way to a container."""
+    group = parser.add_argument_group("container")
+    group.add_argument(
+        "--via",
+        default="",
+        choices=[one.value for one in Via],
+        help="the way (default: the gateway, if there is one)",
+    )
+    group.add_argument("--node", default="", dest="on_node", metavar="NODE", help="the one on which its Pod runs")
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:

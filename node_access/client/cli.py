@@ -12,7 +12,7 @@ from typing import Final
 
 from node_access.client import connecting, doctor, file_commands, grant_commands, sessions
 from node_access.client.access import KEY_FROM_STANDARD_INPUT
-from node_access.client.arguments import add_address, add_folder, add_management, add_request
+from node_access.client.arguments import add_address, add_folder, add_management, add_request, add_way
 from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.signals import Signalled, end_by
 from node_access.client.terminal import say
@@ -113,12 +113,16 @@ def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "paths", nargs="+", metavar="PATH", help="a local path, or NODE[.CLUSTER]:PATH; the last is the target"
     )
     copy.add_argument("-r", "--recursive", action="store_true", help="folders with all that is in them")
+    copy.add_argument(
+        "-O", dest="legacy", action="store_true", help="the protocol before SFTP, which needs a program scp over there"
+    )
     copy.set_defaults(command=sessions.scp)
     forward = commands.add_parser("forward", help="forward local ports to what a node reaches, or to a pod")
     forward.add_argument("node", metavar="NODE[.CLUSTER]", help=_NODE_OR_CONTAINER)
     forward.add_argument("forwards", nargs="+", metavar="[ADDRESS:]PORT:HOST:PORT", help="as ssh -L has it")
     forward.set_defaults(command=sessions.forward_ports)
     for one in (ssh, copy, forward):
+        add_way(one)
         add_request(one)
         add_management(one)
         one.add_argument("--keep", action="store_true", help="keep the grant when its last session has ended")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,21 +14,24 @@ from node_access.client.access import Client, new_name, node_target
 from node_access.client.arguments import client_of
 from node_access.client.errors import ClientFailed
 from node_access.client.file_commands import USER_CONFIG
+from node_access.client.folders import GrantFolder
+from node_access.client.grants import GATEWAY_NAME
 from node_access.client.include import is_installed
 from node_access.client.keys import fresh_key
 from node_access.client.manifests import GrantRequest, grant_manifest
+from node_access.client.node_files import needs_touch
+from node_access.client.openssh import NotOpenSSH, openssh_version
 from node_access.client.programs import run_bounded
 from node_access.client.ssh_agent import SSHAgent, agent_address
 from node_access.client.tables import table
 from node_access.client.terminal import show
 from node_access.client.touching import program
-from node_access.client.words import login_name, object_name, time
+from node_access.client.words import CONTAINER_MARK, login_name, object_name, printable, time
 
 OLDEST_SSH: Final = (8, 5)
 """``KnownHostsCommand`` is from 8.5."""
 OLDEST_KUBECTL: Final = 26
 _CLOCK_SECONDS: Final = 120
-_VERSION: Final = re.compile(r"OpenSSH(?:_for_Windows)?_([0-9]+)\.([0-9]+)", re.ASCII)
 _MAXIMUM_BYTES: Final = 256 * 1024
 _WAYS_IN: Final = "NoOtherWaysInDeclared"
 _EFFECTIVE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -39,6 +41,11 @@ _EFFECTIVE: Final[Mapping[str, tuple[str, ...]]] = {
     "globalknownhostsfile": ("none",),
 }
 """As ``ssh -G`` prints them."""
+_WITHOUT_LOGIN: Final = ("PreferredAuthentications=none", "BatchMode=yes", "ConnectTimeout=10", "LogLevel=ERROR")
+_ANSWER_SECONDS: Final = 30.0
+_REFUSED: Final = "Permission denied"
+_OTHER_KEY: Final = "Host key verification failed"
+"""As ssh says them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,8 @@ def doctor(options: argparse.Namespace) -> int:
         ("rights", lambda: _rights(client, login)),
         ("~/.ssh/config", lambda: _config(client)),
     ]
+    if containers := _container_grants(client):
+        checks.append(("containers", lambda: _containers(containers)))
     if cluster:
         checks.append(("grant, clock", lambda: _dry_run(client, object_name(cluster, "a Cluster"), login)))
         checks.append(("other ways in", lambda: _ways_in(client, cluster)))
@@ -101,14 +110,13 @@ def _findings(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 
 def _ssh() -> Iterator[Finding]:
-    found = run_bounded([program("ssh"), "-V"], maximum_bytes=4096, seconds=10, environment=os.environ)
-    version = _VERSION.search(found.error + found.output.decode("ascii", "replace"))
-    if version is None:
+    version = openssh_version()
+    if isinstance(version, NotOpenSSH):
         yield Warned("not OpenSSH")
-        return
-    numbers = (int(version[1]), int(version[2]))
-    text = ".".join(map(str, numbers))
-    yield Passed(f"OpenSSH {text}") if numbers >= OLDEST_SSH else Failed(f"OpenSSH {text}: 8.5 or newer is needed")
+    elif version.numbers < OLDEST_SSH:
+        yield Failed(f"OpenSSH {version}: 8.5 or newer is needed")
+    else:
+        yield Passed(f"OpenSSH {version}")
 
 
 def _kubectl(client: Client) -> Iterator[Finding]:
@@ -164,12 +172,54 @@ def _config(client: Client) -> Iterator[Finding]:
             yield Passed(host)
 
 
-def _effective(host: str) -> Mapping[str, str]:
-    """What ssh makes of all of a person's configuration."""
-    words = [program("ssh"), "-G", host]
+def _effective(host: str, *options: str) -> Mapping[str, str]:
+    """What ssh makes of all of a person's configuration, or of the file that ``options`` name."""
+    words = [program("ssh"), "-G", *options, host]
     found = run_bounded(words, maximum_bytes=_MAXIMUM_BYTES, seconds=10, environment=os.environ)
     lines = (line.partition(" ") for line in found.output.decode("utf-8", "replace").splitlines())
     return {name: value for name, _, value in reversed(list(lines))}
+
+
+def _container_grants(client: Client) -> list[GrantFolder]:
+    """The folders of live grants for containers."""
+    return [
+        folder
+        for folder, record in client.folders.all()
+        if client.is_here(record) and not folder.why_ended and CONTAINER_MARK in "".join(folder.hosts[:1])
+    ]
+
+
+def _containers(grants: Sequence[GrantFolder]) -> Iterator[Finding]:
+    """Whether the gateway or the node of each answers, with a host key that the grant's files know; and scp."""
+    for folder in grants:
+        yield _answer_of(folder, folder.hosts[0])
+    version = openssh_version()
+    if isinstance(version, NotOpenSSH):
+        yield Warned("not OpenSSH: use its sftp or scp for files")
+    elif version.copies_by_sftp:
+        yield Passed(f"OpenSSH {version} copies files by SFTP")
+    elif version.chooses_protocol:
+        yield Warned(f"OpenSSH {version}: scp of your own needs -s, which node-access scp adds")
+    else:
+        yield Warned(f"OpenSSH {version}: scp needs a program scp in the image; use sftp")
+
+
+def _answer_of(folder: GrantFolder, host: str) -> Finding:
+    """Without a login: host keys are checked before it. Each login may need a touch."""
+    read = _effective(host, "-F", str(folder.config))
+    way = f"{read.get('hostname', '')} port {read.get('port', '')}"
+    which = "the gateway" if read.get("hostkeyalias", "").startswith(GATEWAY_NAME) else "the node"
+    if "proxyjump" in read and needs_touch(folder.public_key()):
+        return Warned(f"{host}: {which} is behind a bastion, which asks for a touch; not tried")
+    options = [word for one in _WITHOUT_LOGIN for word in ("-o", one)]
+    words = [program("ssh"), "-F", str(folder.config), *options, host, "true"]
+    found = run_bounded(words, maximum_bytes=_MAXIMUM_BYTES, seconds=_ANSWER_SECONDS, environment=os.environ)
+    if _REFUSED in found.error:
+        return Passed(f"{host}: {which} {way} answers, and its host key is known")
+    if _OTHER_KEY in found.error:
+        return Failed(f"{host}: what answers at {way} has a host key that is not {which}'s")
+    said = printable((found.error.strip().splitlines() or ["it says nothing"])[-1])
+    return Failed(f"{host}: {which} {way} does not answer: {said}")
 
 
 def _dry_run(client: Client, cluster: str, login: str) -> Iterator[Finding]:

@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from attestors.wire.ssh.certificate import parse_certificate_line
 from attestors.wire.ssh.container_names import Container
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import key_line, parse_key_file
 from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.principals import HostName
 from node_access.client.errors import ClientFailed, WrongUse
-from node_access.client.grants import GrantKey, uid_text
+from node_access.client.grants import GrantKey, Hop, uid_text
 from node_access.client.kubectl import KubectlSettings
 from node_access.client.locks import Busy, is_held, locked, waiting_for
 from node_access.client.node_files import (
@@ -207,8 +208,22 @@ class GrantFolder:
                 with contextlib.suppress(OSError):
                     file.unlink()
 
+    def session_is_at(self, where: str) -> None:
+        """This process, which has a session registered, runs it there."""
+        try:
+            (self._sessions / str(os.getpid())).write_text(where, "ascii")
+        except OSError as error:
+            raise BadFolder(f"{self._sessions}: {error.strerror}") from error
+
+    def certificate_end(self, hop: Hop) -> int:
+        """When the certificate of a hop that is here now ends, as Unix time."""
+        try:
+            return parse_certificate_line(self._read(CERTIFICATE_FILES[hop]).strip()).certificate.valid_before
+        except SSHRefused as error:
+            raise BadFolder(f"{self.path / CERTIFICATE_FILES[hop]}: {error.message}") from error
+
     def session_nodes(self) -> tuple[str, ...]:
-        """The nodes to which other processes run sessions. What is left of ended ones is removed."""
+        """The nodes and containers to which other processes run sessions. What is left of ended ones is removed."""
         found = []
         for file in sorted(self._sessions.iterdir()):
             if _SESSION_FILE.fullmatch(file.name) is None or file.name == str(os.getpid()):

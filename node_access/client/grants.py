@@ -108,7 +108,7 @@ class Condition:
 
 
 class Hop(enum.Enum):
-    """What a certificate is for: the sshd of a node or of a bastion, or the gateway to containers."""
+    """What a certificate is for: the sshd of a node or of a bastion; or a container, by the gateway or on its node."""
 
     NODE = "node"
     BASTION = "bastion"
@@ -187,6 +187,8 @@ class GrantStatus:
     certificates: tuple[IssuedCertificate, ...] = ()
     known_hosts: KnownHosts = KnownHosts()
     targets: tuple[NodeTarget, ...] = ()
+    container_node: tuple[HostName, ...] = ()
+    """The one on which the container's Pod runs, as the workload cluster says; or none."""
     conditions: tuple[Condition, ...] = ()
 
     def condition(self, name: str) -> Condition:
@@ -369,6 +371,9 @@ def _status(status: Mapping[str, Any]) -> GrantStatus:
         certificates=tuple(map(_certificate, _items(status, "certificates"))),
         known_hosts=_known_hosts(_texts(status, "knownHosts")),
         targets=tuple(map(_node_target, _items(status, "targets", MAXIMUM_TARGETS))),
+        container_node=tuple(
+            _parsed("status.containerNode", one, node_name) for one in [_text(status, "containerNode")] if one
+        ),
         conditions=tuple(map(_condition, _items(status, "conditions"))),
     )
 

@@ -15,7 +15,8 @@ from typing import Final, TypeAlias
 from attestors.wire.ssh.certificate import parse_certificate
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.keys import PublicKey
-from attestors.wire.ssh.principals import HostName
+from node_access.client.container_files import ContainerAccess
+from node_access.client.container_ways import nodes_in_use
 from node_access.client.errors import ClientFailed, Invalid, ManagementFailed, NotFound
 from node_access.client.folders import BadFolder, FolderRecord, GrantFolder
 from node_access.client.grants import AllNodesTarget, Grant, InvalidGrant, parse_grant
@@ -23,7 +24,7 @@ from node_access.client.keys import FreshKey
 from node_access.client.kubectl import Kubectl
 from node_access.client.lifecycle import interval, is_ready, waits_for, why_ended, why_paused
 from node_access.client.manifests import heartbeat_patch
-from node_access.client.node_files import Access, NotUsable, needs_touch
+from node_access.client.node_files import NotUsable, needs_touch
 from node_access.client.ssh_agent import NoAgent, SSHAgent
 from node_access.client.ssh_files import AnyAccess, access_of
 from node_access.client.touching import touch
@@ -229,15 +230,14 @@ class Heartbeat:
         first, self._written = not self._written, found
         left = duration_text(datetime.fromtimestamp(access.valid_before, UTC) - datetime.now(UTC))
         self._tell(f"certificates for {left}")
-        if not first and isinstance(access, Access):  # the gateway prolongs its sessions by itself
+        if not first:
             self._touch(access)
 
-    def _touch(self, access: Access) -> None:
-        nodes = touched(access, self._folder.session_nodes())
-        for node, login in itertools.product(nodes, access.grant.logins):
+    def _touch(self, access: AnyAccess) -> None:
+        for alias, login in touched(access, self._folder.session_nodes()):
             try:
-                if not touch(self._folder.config, access.alias(node), login):
-                    self._tell(f"{node}: no login as {login}, so sessions of it are not prolonged")
+                if not touch(self._folder.config, alias, login):
+                    self._tell(f"{alias}: no login as {login}, so sessions of it are not prolonged")
             except ClientFailed as error:
                 self._tell(str(error))
 
@@ -265,17 +265,22 @@ def serials(grant: Grant) -> tuple[int, ...]:
     return tuple(sorted(one.signed.certificate.serial for one in grant.status.certificates))
 
 
-def touched(access: Access, in_use: Sequence[str]) -> tuple[HostName, ...]:
-    """The nodes to which a connection is opened: those that the grant names, else those with sessions of ours.
+def touched(access: AnyAccess, in_use: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Where a connection is opened, and as whom: on the nodes that the grant names, else on those with sessions of
+    ours. The gateway prolongs its sessions by itself.
 
     None if each login needs a person at a FIDO token.
     """
     if needs_touch(access.grant.public_key):
         return ()
+    if isinstance(access, ContainerAccess):
+        nodes = nodes_in_use(access, tuple(in_use))[:_MAXIMUM_TOUCHED]
+        return tuple((access.node_alias(node), str(access.container)) for node in nodes)
     nodes = tuple(one.node for one in access.targets)
     if isinstance(access.grant.target, AllNodesTarget):
         nodes = tuple(node for node in nodes if str(node) in in_use)
-    return nodes[:_MAXIMUM_TOUCHED]
+    aliases = map(access.alias, nodes[:_MAXIMUM_TOUCHED])
+    return tuple(itertools.product(aliases, access.grant.logins))
 
 
 def forget(agent: SSHAgent, blobs: Iterable[bytes]) -> None:

@@ -34,7 +34,11 @@ CONFIG_FILE: Final = "config"
 KNOWN_HOSTS_FILE: Final = "known_hosts"
 KEY_FILE: Final = "key"
 """Beside it is ``key.pub``. ``ssh`` finds the private key in its agent if the file is not there."""
-CERTIFICATE_FILES: Final[Mapping[Hop, str]] = {Hop.NODE: "node-cert.pub", Hop.BASTION: "bastion-cert.pub"}
+CERTIFICATE_FILES: Final[Mapping[Hop, str]] = {
+    Hop.NODE: "node-cert.pub",
+    Hop.BASTION: "bastion-cert.pub",
+    Hop.CONTAINER: "container-cert.pub",
+}
 _CA_ALGORITHMS: Final = "ssh-ed25519,ecdsa-sha2-nistp384"
 """Those of the authorities that the controller makes or accepts."""
 _FORBIDDEN_EXTENSIONS: Final = frozenset({Extension.NO_TOUCH_REQUIRED, Extension.PERMIT_AGENT_FORWARDING})
@@ -91,14 +95,32 @@ class Access:
         """The name under which ``ssh`` reaches a node."""
         return f"{node}.{self.grant.cluster}"
 
-    def full_name(self, node: HostName) -> str:
-        """The name in the node's host certificate that no node of another Cluster of that management cluster has."""
-        return f"{node}.{self.grant.cluster}.{self.grant.key.namespace}"
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    """How ssh gets to the nodes of a grant."""
+
+    grant: Grant
+    bastion: BastionHop | NoBastion
+    place: str
+    """The grant's folder, checked."""
+    key: str
+    """The file of the private key, checked."""
 
     @property
     def bastion_alias(self) -> str:
-        """The name under which ``ssh`` reaches the bastion. No other grant has it."""
-        return f"node-access-bastion-{self.grant.key.uid}"
+        """The name under which ``ssh`` reaches the bastion."""
+        return bastion_alias(self.grant)
+
+
+def full_name(grant: Grant, node: HostName) -> str:
+    """The name in the node's host certificate that no node of another Cluster of that management cluster has."""
+    return f"{node}.{grant.cluster}.{grant.key.namespace}"
+
+
+def bastion_alias(grant: Grant) -> str:
+    """The name of the grant's bastion in ssh's files. No other grant has it."""
+    return f"node-access-bastion-{grant.key.uid}"
 
 
 def needs_touch(key: PublicKey) -> bool:
@@ -119,26 +141,40 @@ def node_access_of(grant: Grant, key: PublicKey, now: int) -> Access:
         raise NotUsable("the grant's status names no node")
     if not status.known_hosts.authorities:
         raise NotUsable("the grant's status has no host authority, so no node could be told from another machine")
-    bastion: BastionHop | NoBastion = NoBastion()
-    if isinstance(status.bastion, BastionAddress):
-        if not status.known_hosts.plain:
-            raise NotUsable("the grant's status has no host key of the bastion")
-        bastion = BastionHop(status.bastion, certificate_of(grant, Hop.BASTION, now), status.known_hosts.plain)
+    bastion = bastion_of(grant, now)
     targets = tuple(one for one in status.targets if grant.opens(grant.cluster, one.node) and one.addresses)
     if not targets:
         raise NotUsable("no node of the grant has an address")
     return Access(grant, certificate_of(grant, Hop.NODE, now), status.known_hosts.authorities, targets, bastion)
 
 
-def node_known_hosts(access: Access) -> str:
-    """Lines for ``UserKnownHostsFile``: the host authorities, for names of this Cluster alone, and the bastion's keys.
+def bastion_of(grant: Grant, now: int) -> BastionHop | NoBastion:
+    """The bastion of the status.
 
-    The patterns of the status are not used.
+    Raises:
+        NotUsable: it has no host key, or no certificate.
     """
-    suffix = f"{access.grant.cluster}.{access.grant.key.namespace}"
-    lines = [f"{CERTIFICATE_AUTHORITY} *.{suffix} {key_line(one)}\n" for one in access.authorities]
-    if isinstance(access.bastion, BastionHop):
-        lines += [f"{access.bastion_alias} {key_line(one)}\n" for one in access.bastion.host_keys]
+    where, host_keys = grant.status.bastion, grant.status.known_hosts.plain
+    if isinstance(where, NoBastion):
+        return where
+    if not host_keys:
+        raise NotUsable("the grant's status has no host key of the bastion")
+    return BastionHop(where, certificate_of(grant, Hop.BASTION, now), host_keys)
+
+
+def node_known_hosts(access: Access) -> str:
+    """Lines for ``UserKnownHostsFile``."""
+    return host_lines(access.grant, access.authorities, access.bastion)
+
+
+def host_lines(grant: Grant, authorities: Sequence[HostKey], bastion: BastionHop | NoBastion) -> str:
+    """The host authorities, for names of this Cluster alone, and the bastion's keys. The patterns of the status are not
+    used.
+    """
+    suffix = f"{grant.cluster}.{grant.key.namespace}"
+    lines = [f"{CERTIFICATE_AUTHORITY} *.{suffix} {key_line(one)}\n" for one in authorities]
+    if isinstance(bastion, BastionHop):
+        lines += [f"{bastion_alias(grant)} {key_line(one)}\n" for one in bastion.host_keys]
     return "".join(lines)
 
 
@@ -156,35 +192,48 @@ def node_ssh_config(
         NotUsable: ``folder`` or ``identity`` has characters that ssh would expand.
     """
     place = checked_path(folder)
-    key = checked_path(identity) if identity else f"{place}/{KEY_FILE}"
+    road = Road(access.grant, access.bastion, place, checked_path(identity) if identity else f"{place}/{KEY_FILE}")
     head = f"# AccessGrant {access.grant.key}. Written by node-access; changes are lost.\n"
     blocks = [
-        host_block(
-            f"{access.alias(one.node)} {access.full_name(one.node)}",
-            {
-                "HostName": str(_addresses(access, one)[0]),
-                "Port": str(one.port),
-                "User": login,
-                "HostKeyAlias": access.full_name(one.node),
-                **common_options(place, key),
-                **_certificate_file(place, Hop.NODE),
-                **_way(access, one, place, connector),
-            },
+        node_block(
+            road, f"{access.alias(one.node)} {full_name(access.grant, one.node)}", one, login, Hop.NODE, connector
         )
         for one in access.targets
     ]
-    if isinstance(access.bastion, BastionHop):
-        where = access.bastion.where
-        options = {
-            "HostName": str(where.address),
-            "Port": str(where.port),
-            "User": BASTION_LOGIN,
-            "HostKeyAlias": access.bastion_alias,
-            **common_options(place, key),
-            **_certificate_file(place, Hop.BASTION),
-        }
-        blocks.append(host_block(access.bastion_alias, options))
-    return head + "".join(blocks)
+    return head + "".join(blocks) + bastion_block(road)
+
+
+def node_block(road: Road, names: str, target: NodeTarget, login: str, hop: Hop, connector: Sequence[str]) -> str:
+    """The ``Host`` block of one of a node's sshds, with the certificate of that hop.
+
+    Raises:
+        NotUsable: ``connector`` has characters that ssh would expand.
+    """
+    options = {
+        "HostName": str(_addresses(road, target)[0]),
+        "Port": str(target.port),
+        "User": login,
+        "HostKeyAlias": full_name(road.grant, target.node),
+        **common_options(road.place, road.key),
+        **_certificate_file(road.place, hop),
+        **_way(road, target, connector),
+    }
+    return host_block(names, options)
+
+
+def bastion_block(road: Road) -> str:
+    """The ``Host`` block of the bastion; empty if there is none."""
+    if isinstance(road.bastion, NoBastion):
+        return ""
+    options = {
+        "HostName": str(road.bastion.where.address),
+        "Port": str(road.bastion.where.port),
+        "User": BASTION_LOGIN,
+        "HostKeyAlias": road.bastion_alias,
+        **common_options(road.place, road.key),
+        **_certificate_file(road.place, Hop.BASTION),
+    }
+    return host_block(road.bastion_alias, options)
 
 
 def checked_path(path: str) -> str:
@@ -209,22 +258,22 @@ def checked_path(path: str) -> str:
     return plain
 
 
-def _addresses(access: Access, target: NodeTarget) -> tuple[NodeAddress, ...]:
+def _addresses(road: Road, target: NodeTarget) -> tuple[NodeAddress, ...]:
     """Those that can be tried. A bastion looks no name up."""
     plain = tuple(one for one in target.addresses if isinstance(one, HostAddress))
-    return plain if plain and isinstance(access.bastion, BastionHop) else target.addresses
+    return plain if plain and isinstance(road.bastion, BastionHop) else target.addresses
 
 
-def _way(access: Access, target: NodeTarget, place: str, connector: Sequence[str]) -> Mapping[str, str]:
+def _way(road: Road, target: NodeTarget, connector: Sequence[str]) -> Mapping[str, str]:
     """How ssh gets to a node."""
-    addresses = _addresses(access, target)
-    bastion = isinstance(access.bastion, BastionHop)
+    addresses = _addresses(road, target)
+    bastion = isinstance(road.bastion, BastionHop)
     if len(addresses) == 1 or not connector:
-        return {"ProxyJump": access.bastion_alias} if bastion else {}
+        return {"ProxyJump": road.bastion_alias} if bastion else {}
     # The shell that reads this sees no character that it obeys between double quotes: see checked_path.
     words = [f'"{checked_path(one)}"' if one.startswith(_ABSOLUTE) else one for one in connector]
-    through = ["--through", access.bastion_alias, "--config", f'"{place}/{CONFIG_FILE}"'] if bastion else []
-    pause = ["--pause", str(_TOUCH_PAUSE_SECONDS)] if bastion and needs_touch(access.grant.public_key) else []
+    through = ["--through", road.bastion_alias, "--config", f'"{road.place}/{CONFIG_FILE}"'] if bastion else []
+    pause = ["--pause", str(_TOUCH_PAUSE_SECONDS)] if bastion and needs_touch(road.grant.public_key) else []
     command = [*words, "connect", *through, *pause, str(target.port), *map(str, addresses)]
     return {"ProxyCommand": " ".join(command), "ProxyUseFdpass": "yes"}
 

@@ -7,22 +7,28 @@ import contextlib
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from node_access.client.access import Choices, Client, Held, target_of
 from node_access.client.arguments import choices_of, client_of
+from node_access.client.container_files import ContainerAccess
+from node_access.client.container_ways import AsGranted, ChosenWay, OnNode, WayChoice, chosen_way, way_choice
 from node_access.client.errors import ClientFailed, WrongUse
-from node_access.client.gateway_files import ContainerAccess
+from node_access.client.folders import BadFolder, GrantFolder
+from node_access.client.grants import Hop
 from node_access.client.heartbeat import LAST_SESSION
 from node_access.client.node_files import Access
+from node_access.client.openssh import openssh_version, protocol_options
+from node_access.client.pod_forwarding import forward_to_pod
 from node_access.client.signals import Signalled, clean_up_on_signals
 from node_access.client.ssh_files import AnyAccess
 from node_access.client.terminal import say
 from node_access.client.touching import program
-from node_access.client.words import ContainerDestination, Destination, destination_of, forward
+from node_access.client.words import ContainerDestination, Destination, destination_of, forward, pod_forward
 
 FAILED: Final = 255
 """``ssh``'s own exit code for each failure of its own, and this program's: every other one is the remote command's."""
@@ -31,19 +37,51 @@ _PASSED_ON: Final = frozenset(
     -getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 """As ``Popen.returncode`` shows them."""
-MakeWords = Callable[[Path, str], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where a command goes."""
+
+    folder: GrantFolder
+    host: str
+    """In ssh's words."""
+    way: ChosenWay | AsNode
+
+
+@dataclass(frozen=True, slots=True)
+class AsNode:
+    """It is a node itself, and no container."""
+
+
+Use = Callable[[Reached], int]
+"""Runs the program; returns its exit code."""
 
 
 def ssh(options: argparse.Namespace) -> int:
     """``node-access ssh NODE[.CLUSTER] [-- COMMAND]``."""
-    return _run(options, options.node, lambda config, alias: ssh_words(config, alias, options.words, options.option))
+
+    def use(to: Reached) -> int:
+        return run_program(ssh_words(to.folder.config, to.host, options.words, options.option))
+
+    return _run(options, options.node, use)
 
 
 def forward_ports(options: argparse.Namespace) -> int:
     """``node-access forward NODE[.CLUSTER] PORT:HOST:PORT``."""
     forwards = [forward(one) for one in options.forwards]
     options.port_forwarding = True
-    return _run(options, options.node, lambda config, alias: forward_words(config, alias, forwards))
+
+    def use(to: Reached) -> int:
+        if not isinstance(to.way, OnNode):
+            return run_program(forward_words(to.folder.config, to.host, forwards))
+        return forward_to_pod(
+            [pod_forward(one) for one in forwards],
+            lambda port: connect_words(to.folder.config, to.host, port),
+            lambda: why_no_connection(to.folder),
+        )
+
+    return _run(options, options.node, use)
 
 
 def scp(options: argparse.Namespace) -> int:
@@ -51,9 +89,14 @@ def scp(options: argparse.Namespace) -> int:
     nodes = {found[1] for one in options.paths if (found := _remote(one)) is not None}
     if len(nodes) != 1:
         raise WrongUse("name one node or container, as NODE[.CLUSTER]:PATH or NAMESPACE_POD_CONTAINER[.CLUSTER]:PATH")
-    return _run(
-        options, nodes.pop(), lambda config, alias: scp_words(config, alias, options.paths, recursive=options.recursive)
-    )
+
+    def use(to: Reached) -> int:
+        is_container = not isinstance(to.way, AsNode)
+        chosen = protocol_options(openssh_version(), legacy=options.legacy, to_container=is_container)
+        flags = [*(["-r"] if options.recursive else []), *chosen]
+        return run_program(scp_words(to.folder.config, to.host, options.paths, flags))
+
+    return _run(options, nodes.pop(), use)
 
 
 def ssh_words(config: Path, alias: str, words: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
@@ -68,10 +111,15 @@ def forward_words(config: Path, alias: str, forwards: Sequence[str]) -> list[str
     return [program("ssh"), "-F", str(config), "-N", "-o", "ExitOnForwardFailure=yes", *given, alias]
 
 
-def scp_words(config: Path, alias: str, paths: Sequence[str], *, recursive: bool) -> list[str]:
+def connect_words(config: Path, alias: str, port: int) -> list[str]:
+    """The command line of one connection to a port of a Pod, by the agent on its node."""
+    return [program("ssh"), "-F", str(config), "-T", "-o", "LogLevel=ERROR", alias, "connect", str(port)]
+
+
+def scp_words(config: Path, alias: str, paths: Sequence[str], flags: Sequence[str]) -> list[str]:
     """The command line, with the host's name in ssh's configuration for the node's."""
     given = [one if (found := _remote(one)) is None else f"{alias}:{found[2]}" for one in paths]
-    return [program("scp"), "-F", str(config), *(["-r"] if recursive else []), "--", *given]
+    return [program("scp"), "-F", str(config), *flags, "--", *given]
 
 
 def _remote(path: str) -> re.Match[str] | None:
@@ -79,33 +127,41 @@ def _remote(path: str) -> re.Match[str] | None:
     return _REMOTE.fullmatch(path) if ":" in path.partition("/")[0] and not path.startswith((":", "[")) else None
 
 
-def _run(options: argparse.Namespace, named: str, words: MakeWords) -> int:
+def _run(options: argparse.Namespace, named: str, use: Use) -> int:
     clean_up_on_signals()
     client = client_of(options)
     client.folders.forget_ended()
     where = destination_of(named, options.cluster, client.known())
+    choice = way_choice(options.via, options.on_node)
+    if isinstance(where, Destination) and not isinstance(choice, AsGranted):
+        raise WrongUse("--via and --node are for containers")
     choices = choices_of(options, where.cluster, target_of(where))
     with contextlib.ExitStack() as stack:
         held = _held(client, where, choices, stack)
         stack.callback(_leave, client, held)
-        host = _host(where, client.open(held, choices.seconds))
+        reached = _reached(held.folder, where, client.open(held, choices.seconds), choice)
+        if isinstance(reached.way, OnNode):
+            held.folder.session_is_at(reached.host)  # the heartbeat logs in there
         if choices.keepalive:
             client.start_heartbeat(held)
-        return run_program(words(held.folder.config, host))
+        return use(reached)
 
 
-def _host(where: Destination | ContainerDestination, access: AnyAccess) -> str:
+def _reached(
+    folder: GrantFolder, where: Destination | ContainerDestination, access: AnyAccess, choice: WayChoice
+) -> Reached:
     """The destination in ssh's words; says which way the connection takes.
 
     Raises:
         ClientFailed: the grant does not open it.
     """
     if isinstance(where, ContainerDestination) and isinstance(access, ContainerAccess):
-        say(f"{where.user} through the gateway {access.gateway.address} port {access.gateway.port}")
-        return access.alias if where.user == str(where.container) else f"{where.user}@{access.alias}"
+        way = chosen_way(access, choice)
+        say(f"{where.user} {way.where}")
+        return Reached(folder, way.alias if where.user == str(where.container) else f"{where.user}@{way.alias}", way)
     if isinstance(where, Destination) and isinstance(access, Access):
         if where.node in [one.node for one in access.targets]:
-            return access.alias(where.node)
+            return Reached(folder, access.alias(where.node), AsNode())
         raise ClientFailed(f"{where.node}: the grant's status does not say where it is")
     raise ClientFailed(f"{where}: the grant opens something else")
 
@@ -134,6 +190,18 @@ def _leave(client: Client, held: Held) -> None:
                 client.revoke(held.folder, held.record, LAST_SESSION)
             except ClientFailed as error:
                 say(f"the grant {held.record.key.name} could not be revoked, and ends without heartbeats: {error}")
+
+
+def why_no_connection(folder: GrantFolder) -> str:
+    """Why no new connection is possible; empty while one is."""
+    try:
+        if why := folder.why_ended:
+            return why
+        if folder.certificate_end(Hop.CONTAINER) <= time.time():
+            return "its certificate is over, and no heartbeat has renewed it"
+    except BadFolder as error:
+        return str(error)
+    return ""
 
 
 def run_program(words: Sequence[str]) -> int:

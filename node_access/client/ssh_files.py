@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from attestors.wire.ssh.keys import PublicKey
-from node_access.client.gateway_files import (
+from node_access.client.container_files import (
     ContainerAccess,
+    NodeUnknown,
     container_access_of,
     container_known_hosts,
     container_ssh_config,
@@ -51,12 +52,13 @@ def ssh_config(
         NotUsable: ``folder`` or ``identity`` has characters that ssh would expand.
     """
     if isinstance(access, ContainerAccess):
-        return container_ssh_config(access, folder, identity)
+        return container_ssh_config(access, folder, identity, connector)
     return node_ssh_config(access, folder, login, identity, connector)
 
 
 def names_of(access: AnyAccess) -> tuple[str, ...]:
     """The names under which ssh reaches what the grant opens."""
     if isinstance(access, ContainerAccess):
-        return (access.alias,)
+        usual = () if isinstance(access.usual_way, NodeUnknown) else (access.alias,)
+        return (*usual, *(access.node_alias(one.node) for one in access.nodes))
     return tuple(access.alias(one.node) for one in access.targets)

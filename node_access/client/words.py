@@ -25,10 +25,17 @@ _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _DURATION: Final = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?", re.ASCII)
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z", re.ASCII)
 _FORWARD: Final = re.compile(
-    r"(?:(?:[A-Za-z0-9.*-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):)?[0-9]{1,5}:"
-    r"(?:[A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}",
+    r"(?:(?P<address>[A-Za-z0-9.*-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):)?(?P<port>[0-9]{1,5}):"
+    r"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):(?P<there>[0-9]{1,5})",
     re.ASCII,
 )
+
+_POD_ITSELF: Final = ("localhost", "127.0.0.1", "[::1]")
+_OWN_ADDRESSES: Final = {
+    "": ("127.0.0.1", "::1"),
+    "localhost": ("127.0.0.1", "::1"),
+    "*": ("0.0.0.0", "::"),  # noqa: S104 - the person asks for it
+}
 
 
 def printable(text: str, maximum: int = MAXIMUM_SHOWN) -> str:
@@ -150,6 +157,33 @@ def forward(text: str) -> str:
     if _FORWARD.fullmatch(text) is None:
         raise WrongUse(f"{text[:64]!a} is not [ADDRESS:]PORT:HOST:PORT")
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class PodForward:
+    """A port of this machine that leads to one of a Pod."""
+
+    addresses: tuple[str, ...]
+    """Of this machine; at least one of them."""
+    port: int
+    pod_port: int
+
+
+def pod_forward(text: str) -> PodForward:
+    """``[ADDRESS:]PORT:localhost:PORT``. Without an address, only this machine's programs reach it, as with ``ssh``.
+
+    Raises:
+        WrongUse: it is something else, or leads elsewhere than to the Pod itself.
+    """
+    found = _FORWARD.fullmatch(forward(text))
+    assert found is not None
+    address, host = found["address"] or "", found["host"]
+    if host not in _POD_ITSELF:
+        raise WrongUse(f"{text[:64]!a}: on its node, a container's forwarding leads to the Pod's localhost alone")
+    numbers = int(found["port"]), int(found["there"])
+    if not all(0 < one < 65536 for one in numbers):
+        raise WrongUse(f"{text[:64]!a}: a port is a number from 1 to 65535")
+    return PodForward(_OWN_ADDRESSES.get(address, (address.strip("[]"),)), *numbers)
 
 
 CONTAINER_MARK: Final = "_"

@@ -14,10 +14,11 @@ from signer.access.auditing import log_end, log_issuance
 from signer.access.bastion_objects import AsDesired, Change, MakeAnother, bastion_change
 from signer.access.conditions import condition_objects
 from signer.access.containers.creators import GatewayUsers
+from signer.access.containers.nodes import NodeHint, NodeHints, NotKnown
 from signer.access.facts import Facts
 from signer.access.gathering import Gathered
 from signer.access.lifetimes import expiration
-from signer.access.parts import Hop, ReadyBastion, RevocationList, Targets
+from signer.access.parts import RevocationList, Targets
 from signer.access.plan import (
     WHY,
     AddFinalizer,
@@ -35,10 +36,10 @@ from signer.access.plan import (
 )
 from signer.access.record import BrokenRecord, Closing, GrantRecord, GrantSeals, Live, StoredRecord, with_entries
 from signer.access.signing import SignedHop, sign_hops
+from signer.access.status_fields import WITHOUT_WAYS, ways_of
 from signer.access.store import StoredBastion, StoredGrant
-from signer.access.targets import bastion_known_hosts, gateway_known_hosts
 from signer.audit.log import AuditLog, AuditLogUnavailable
-from signer.configuration import GatewayAddress, NamedGateway
+from signer.configuration import NamedGateway
 from signer.kube.calls import GetCreateReplacePatchDelete
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, NotFound
@@ -52,7 +53,6 @@ from signer.ssh.available import AvailableAuthorities, SSHAuthoritiesOf
 from signer.store.cache import Cache
 from signer.store.caches import Caches
 
-_MAXIMUM_SHOWN_TARGETS: Final = 64
 _AUTHORITY_CHANGED: Final = "AuthorityChanged"
 
 
@@ -69,6 +69,7 @@ class Tools:
     authorities_of: SSHAuthoritiesOf
     audit_log: AuditLog
     gateway_users: GatewayUsers
+    node_hints: NodeHints
     gateway: NamedGateway
 
 
@@ -151,7 +152,7 @@ async def _write_record(step: Step, gathered: Gathered, tools: Tools, keys: Cont
             await _revoke(step.record, gathered, tools)
             raise
     if isinstance(step.record.state, Closing):
-        status.update({"certificates": [], "knownHosts": [], "ingress": None, "gateway": None})
+        status.update(WITHOUT_WAYS)
     await _write_status(step, gathered, tools, status)
     if isinstance(step.record.state, Closing):
         effects.closed(gathered, step.record)
@@ -180,29 +181,22 @@ async def _issue(
         is_renewal = bool(step.record.current(facts.metadata, facts.now))
         creator = move.facts.creator
         tools.gateway_users.require(gathered.cluster, facts.metadata.uid, creator, has_certificate=is_renewal)
+    hint = await _node_hint(move, gathered, tools)  # before the journal: nothing waits between it and its write
     hops = sign_hops(move.requests, move.facts.lifetime, available.user, keys, facts.now)
     await log_issuance(facts, move.facts, step.record, hops, tools.audit_log)
     sequence = step.record.sequence + 1 if step.record == facts.record else step.record.sequence
     record = replace(with_entries(step.record, [one.entry for one in hops], facts.now), sequence=sequence)
     status = _record_status(record, gathered, keys)
     status["certificates"] = [one.status for one in hops]
-    found, bastion = move.facts.targets, move.facts.bastion
-    status["targets"] = [
-        {"node": one.node, "addresses": list(one.addresses), "port": one.port}
-        for one in found.nodes[:_MAXIMUM_SHOWN_TARGETS]
-    ]
-    lines = tools.targets.known_hosts(move.facts.grant, found)
-    status["ingress"] = None
-    if isinstance(bastion, ReadyBastion):
-        status["ingress"] = dict(bastion.ingress)
-        lines = (*lines, *bastion_known_hosts(move.facts.grant, bastion))
-    status["gateway"] = None
-    if isinstance(tools.gateway, GatewayAddress) and any(one.hop is Hop.CONTAINER for one in move.requests):
-        status["gateway"] = {"host": str(tools.gateway.host), "port": tools.gateway.port}
-        lines = (*lines, *gateway_known_hosts(move.facts.grant, tools.gateway))
-    status["knownHosts"] = list(lines)
+    hosts = tools.targets.known_hosts(move.facts.grant, move.facts.targets)
+    status.update(ways_of(move.facts, hosts, tools.gateway, hint))
     await _write_status(step, gathered, tools, status)
     effects.issued(gathered, hops)
+
+
+async def _node_hint(move: Issue, gathered: Gathered, tools: Tools) -> NodeHint:
+    target = move.facts.grant.target
+    return await tools.node_hints.of(gathered.cluster, target) if isinstance(target, Container) else NotKnown()
 
 
 def _is_new_end(record: GrantRecord, before: StoredRecord) -> bool:

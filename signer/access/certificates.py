@@ -139,16 +139,16 @@ def _target(grant: AccessGrant, found: TargetsFound) -> GrantTarget:
 def hops_of(facts: IssuanceFacts) -> tuple[HopSources, ...]:
     """The hops, and where each sees the person come from.
 
-    A node sees the bastion. If it is not known from where, any address may use the certificate there.
+    A node sees the bastion. If it is not known from where, any address may use the certificate there. The gateway sees
+    the person, so it takes no certificate of a grant with a bastion.
 
     Raises:
         NotCertified: ``IngressMissing`` or ``OptionInvalid``.
     """
     ingress: tuple[Network, ...] = facts.grant.ingress
-    if isinstance(facts.grant.target, Container):
-        return (HopSources(Hop.CONTAINER, ingress),)
+    last = Hop.CONTAINER if isinstance(facts.grant.target, Container) else Hop.NODE
     if isinstance(facts.bastion, NoBastion):
-        return (HopSources(Hop.NODE, ingress),)
+        return (HopSources(last, ingress),)
     if not ingress:
         raise NotCertified(
             CertificateReason.INGRESS_MISSING, "name the networks from which you reach the bastion in spec.ingress"
@@ -157,7 +157,7 @@ def hops_of(facts: IssuanceFacts) -> tuple[HopSources, ...]:
         egress = tuple(map(parse_network, facts.bastion.egress))
     except SSHRefused as refused:
         raise NotCertified(CertificateReason.OPTION_INVALID, f"egress of the bastion: {refused.message}") from None
-    return (HopSources(Hop.BASTION, ingress), HopSources(Hop.NODE, egress))
+    return (HopSources(Hop.BASTION, ingress), HopSources(last, egress))
 
 
 def require_acceptable_key(line: str, key_id: str, facts: KeyFacts) -> None:

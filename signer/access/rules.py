@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from attestors.wire.ssh.container_names import Pod
 from signer.access.facts import GrantForbidden, GrantRules, GrantsNotAllowed, RulesAnswer, RulesUnknown
 from signer.access.lifetimes import Lifetime
 from signer.configuration import AccessPermission
@@ -52,9 +53,12 @@ def rules_of(
             return GrantForbidden(message)
     bastion = grant.bastion
     if isinstance(grant.target, Container):
-        if isinstance(bastion, BastionOf):
-            return GrantForbidden("a grant for a container has no bastion; leave spec.bastion out, or write None")
-        bastion = NoBastion()
+        if isinstance(bastion, BastionOf) and not isinstance(grant.target.of, Pod):
+            return GrantForbidden(
+                "a bastion leads to nodes, which know no workloads: name the Pod, or leave spec.bastion out"
+            )
+        if isinstance(bastion, AsPolicySays):
+            bastion = NoBastion()  # the gateway is reached without one
     if isinstance(bastion, AsPolicySays):
         bastion = parse_bastion_choice(rules.bastion.provider)
     if isinstance(bastion, BastionOf):

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final, TypeAlias
 
+from attestors.wire.ssh.container_names import Pod
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.principals import HostAddress, HostName
@@ -34,6 +35,8 @@ from signer.store.caches import Caches
 MAXIMUM_LISTED: Final = 256
 """Nodes that the status of a grant for every node names. Its certificate counts on the others, too."""
 MAXIMUM_ADDRESSES: Final = 16
+CONTAINER_PORT: Final = 2022
+"""Of the sshd on nodes that opens containers (``node-access-containers-ssh.socket``)."""
 _SHOWN: Final = 8
 
 
@@ -72,8 +75,10 @@ class GrantTargets:
         if cluster is None:
             return TargetsUnknown("there is no Cluster")
         match grant.target:
+            case Container(of=Pod()):
+                return TargetsFound(_for_containers(self._every_node(cluster)), every_node=True)
             case Container():
-                return TargetsFound(())
+                return TargetsFound(())  # nodes know no workloads: there is the gateway alone
             case AllNodes():
                 return TargetsFound(self._every_node(cluster), every_node=True)
             case Nodes(names):
@@ -132,6 +137,11 @@ class GrantTargets:
         return DEFAULT_NODE_PORT
 
 
+def _for_containers(nodes: tuple[TargetNode, ...]) -> tuple[TargetNode, ...]:
+    """The same machines, with the port of the sshd that opens containers."""
+    return tuple(replace(one, port=CONTAINER_PORT) for one in nodes)
+
+
 def answer_of(found: tuple[FoundNode, ...], was_found: bool) -> TargetsAnswer:
     """What the nodes that a grant names mean for it. Pure."""
     nodes = tuple(one for one in found if isinstance(one, TargetNode))
@@ -188,6 +198,7 @@ def _listed(names: list[str]) -> str:
 
 
 __all__ = [
+    "CONTAINER_PORT",
     "MAXIMUM_LISTED",
     "FoundNode",
     "GrantTargets",

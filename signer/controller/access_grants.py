@@ -8,6 +8,7 @@ from typing import Final
 
 from signer.access.certificates import CertificateReason
 from signer.access.conditions import GrantReason
+from signer.access.containers.nodes import ContainerNodes
 from signer.access.parts import Publication
 from signer.access.reconciler import REVOCATION_LIST_FULL, REVOCATIONS_UNKNOWN, GrantReconciler
 from signer.access.record import Cause
@@ -86,15 +87,16 @@ class BundlePublications:
 
 
 class GrantsOfCluster:
-    """Implements :class:`~signer.controller.cluster.service.ClusterService`: the gauges of one cluster's grants. One
-    reconciler looks after the grants of all clusters.
+    """Implements :class:`~signer.controller.cluster.service.ClusterService`: the gauges of one cluster's grants, and
+    its API server, which is asked where Pods run. One reconciler looks after the grants of all clusters.
     """
 
     name: Final = "access grants of the cluster"
 
-    def __init__(self, key: ClusterKey, reconciler: GrantReconciler) -> None:
+    def __init__(self, key: ClusterKey, reconciler: GrantReconciler, nodes: ContainerNodes) -> None:
         self._key = key
         self._reconciler = reconciler
+        self._nodes = nodes
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
@@ -111,9 +113,9 @@ class GrantsOfCluster:
         self._reconciler.cluster_changed(self._key)
 
     async def run(self, client: Client) -> None:
-        """See ClusterService. The workload cluster is not asked."""
-        del client
-        await asyncio.Event().wait()
+        """See ClusterService."""
+        with self._nodes.connected(self._key, client):
+            await asyncio.Event().wait()
 
 
 __all__ = ["REASONS", "STATES", "BundlePublications", "GrantEvents", "GrantMetrics", "GrantsOfCluster"]

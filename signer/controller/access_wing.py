@@ -20,6 +20,7 @@ from signer.access.certificates import GrantCertificates
 from signer.access.clocks import Clocks
 from signer.access.containers.connections import ConnectionSecrets
 from signer.access.containers.creators import Creators, NoGateway
+from signer.access.containers.nodes import ContainerNodes
 from signer.access.containers.reconciler import LOOK_SECONDS, LOOKS_AT_ONCE, ContainerAccessReconciler
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.access.gathering import Sources
@@ -66,6 +67,7 @@ class AccessParts:
 
     reconciler: GrantReconciler
     revocation_list: RevocationList
+    nodes: ContainerNodes
     containers: ContainerParts | ContainersSwitchedOff
 
 
@@ -115,6 +117,7 @@ def access_wing(
         clocks=clocks,
     )
     creators = Creators(keys=lambda: caches.authentic.keys(), grants=stores.grants, now=now, monotonic=monotonic)
+    nodes = ContainerNodes(monotonic)
     tools = Tools(
         management=client,
         caches=caches,
@@ -126,6 +129,7 @@ def access_wing(
         audit_log=audit_log,
         gateway_users=NoGateway() if isinstance(permission.containers, ContainersSwitchedOff) else creators,
         gateway=permission.gateway,
+        node_hints=nodes,
     )
     certificates = GrantCertificates(
         caches=caches,
@@ -147,7 +151,7 @@ def access_wing(
     stores.on_change(reconciler, caches)
     ssh.published.on_publication(reconciler.cluster_changed)
     creators.on_written(reconciler.cluster_changed)
-    return AccessParts(reconciler, revocation_list, _container_parts(permission, client, caches, ssh, creators))
+    return AccessParts(reconciler, revocation_list, nodes, _container_parts(permission, client, caches, ssh, creators))
 
 
 def _container_parts(
@@ -178,7 +182,7 @@ def access_of_cluster(wing: AccessWing, context: OptionalPartContext) -> tuple[O
     """What the wing adds to one workload cluster."""
     if isinstance(wing, AccessSwitchedOff):
         return ()
-    parts = (OptionalPart(GrantsOfCluster(context.key, wing.reconciler)),)
+    parts = (OptionalPart(GrantsOfCluster(context.key, wing.reconciler, wing.nodes)),)
     if isinstance(wing.containers, ContainersSwitchedOff):
         return parts
     containers = ContainerAccessReconciler(

@@ -3,7 +3,7 @@
 A grant gets one certificate for each hop. That of hop ``node`` names each login on each node, ``login@node``, or
 ``login@*`` for every node: a node accepts only the names with its own. That of hop ``bastion`` names
 ``bastion@<uid of the grant>``, which the sshd of that grant's bastion alone accepts. It permits nothing but forwarding.
-A grant for a container gets one certificate, of hop ``container``, which names the container and nothing else.
+A grant for a container has hop ``container`` instead of ``node``: its certificate names the container and nothing else.
 
 The controller issues certificates by this module, and the audit log verifies them by it.
 """
@@ -124,12 +124,12 @@ def principals_of(access: GrantAccess, hop: Hop) -> tuple[UserPrincipal, ...]:
     Raises:
         SSHRefused: ``PrincipalInvalid``.
     """
-    if isinstance(access.target, Container):
-        if hop is not Hop.CONTAINER or access.logins:
-            raise SSHRefused(SSHReason.PRINCIPAL_INVALID, "a grant for a container opens no node and no bastion")
-        return (access.target.principal,)
+    if isinstance(access.target, Container) and (hop is Hop.NODE or access.logins):
+        raise SSHRefused(SSHReason.PRINCIPAL_INVALID, "a grant for a container opens no node")
     if hop is Hop.BASTION:
         return (LoginOnNode(BASTION_LOGIN, access.uid),)
+    if isinstance(access.target, Container):
+        return (access.target.principal,)
     if BASTION_LOGIN in access.logins:
         raise SSHRefused(SSHReason.PRINCIPAL_INVALID, f"login {BASTION_LOGIN} is that of bastions; name another one")
     return _node_principals(access.target, access.logins, hop)

@@ -1,6 +1,7 @@
-"""``make containers``: sessions and files through the gateway, beside kubectl with the same API server and kubelet.
+"""``make containers``: sessions and files through the gateway and on the node, beside kubectl and scp to the node.
 
-Both take turns, so what else the machine does slows both. The gateway's part is what its own process needs.
+All take turns with the same API server, kubelet and node, so what else the machine does slows all. The gateway's part
+is what its own process needs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import Final
 from tests.bench.machine import this_machine
 from tests.support.binaries import MissingPart
 from tests.support.containers.cluster import ContainerCluster, running_kubelet
+from tests.support.containers.node_mode import NodeMode
+from tests.support.containers.plain_sshd import PlainSSHServer
 from tests.support.containers.pods import files_container, pod_manifest
 from tests.support.gateway import GatewayOfTest, GrantOfTest, running_gateway
 from tests.support.kubectl import find_kubectl
@@ -34,7 +37,7 @@ TRANSFER_ROUNDS: Final = 3
 LOGINS: Final = 31
 SESSIONS: Final = 200
 TRANSFER_TARGET: Final = 0.5
-"""Of the rate of ``kubectl cp``, at least."""
+"""Of the rate of a peer, at least."""
 LOGIN_TARGET: Final = 1.5
 """Times ``kubectl exec``, at most."""
 MEMORY_TARGET: Final = 1.0
@@ -42,6 +45,18 @@ MEMORY_TARGET: Final = 1.0
 SECTIONS: Final = ("files", "logins", "memory")
 POD: Final = "files"
 USER: Final = f"default_{POD}"
+ON_NODE: Final = f"{USER}_app"
+"""Nodes want the container's name, too."""
+PEERS: Final = ("kubectl cp", "scp to the node")
+"""What the others are compared with. ``kubectl cp`` goes by API server and kubelet, as the gateway does."""
+COMPARED: Final[Mapping[str, Sequence[str]]] = {
+    "ssh": PEERS[:1],
+    "sftp": PEERS[:1],
+    "scp": PEERS[:1],
+    "sftp on the node": PEERS,
+    "scp on the node": PEERS,
+}
+"""The ways into the container, and with which peers the target counts for each."""
 _WITHIN_SECONDS: Final = 600
 _SESSIONS_PER_ADDRESS: Final = 50
 """The gateway takes so many connections from one address, and a few more."""
@@ -55,6 +70,8 @@ class Place:
     gateway: GatewayOfTest
     grant: GrantOfTest
     folder: Path
+    node: NodeMode
+    sshd: PlainSSHServer
 
     def kubectl(self, *words: str) -> list[str]:
         """With a discovery cache, as people have it."""
@@ -80,7 +97,9 @@ def place() -> Iterator[Place]:
         cluster.create(pod_manifest(POD, [files_container()]))
         with running_gateway(cluster) as gateway:
             grant = gateway.grant({"namespace": "default", "pod": POD, "container": "app"})
-            yield Place(cluster, gateway, grant, folder)
+            node = NodeMode(cluster)
+            node.user(ON_NODE)
+            yield Place(cluster, gateway, grant, folder, node, PlainSSHServer(node))
 
 
 def seconds(words: Sequence[str], source: Path | None = None, sink: Path | None = None) -> float:
@@ -126,6 +145,16 @@ def ways(at: Place, size: int) -> list[Way]:
     def sftp(name: str) -> Callable[[], float]:
         return lambda: seconds(at.tool("sftp", "-b", str(batches[name]), f"{USER}@127.0.0.1"))
 
+    def sftp_on_node(name: str) -> Callable[[], float]:
+        return lambda: seconds(at.node.ssh(ON_NODE, "-b", str(batches[name]), "node", program="sftp"))
+
+    def scp_on_node(*words: str) -> Callable[[], float]:
+        return lambda: seconds(at.node.ssh(ON_NODE, *words, program="scp"))
+
+    def scp_to_node(*words: str) -> Callable[[], float]:
+        return lambda: seconds(at.sshd.scp(*words))
+
+    plain = f"node:{at.sshd.folder / POD}"
     return [
         Way(
             "kubectl cp",
@@ -144,6 +173,9 @@ def ways(at: Place, size: int) -> list[Way]:
             lambda: seconds(at.tool("scp", str(sent), remote)),
             lambda: seconds(at.tool("scp", remote, str(received))),
         ),
+        Way("sftp on the node", sftp_on_node("put"), sftp_on_node("get")),
+        Way("scp on the node", scp_on_node(str(sent), f"node:{there}"), scp_on_node(f"node:{there}", str(received))),
+        Way("scp to the node", scp_to_node(str(sent), plain), scp_to_node(plain, str(received))),
     ]
 
 
@@ -164,16 +196,20 @@ def measure_files(at: Place, mebibytes: int, rounds: int) -> bool:
                     print(f"{way.name}: {(at.folder / 'received').stat().st_size} of {size} bytes came back")
     is_met = True
     for direction in ("up", "down"):
-        peer = statistics.median(found[tried[0].name, direction])
+        peers = {name: statistics.median(found[name, direction]) for name in PEERS}
         for way in tried:
             median = statistics.median(found[way.name, direction])
             cpu = statistics.median(spent[way.name, direction])
+            ratios = {name: peer / median for name, peer in peers.items()}
             print(
-                f"{way.name:14}{direction:6}{size / median / 1e6:8.0f} MB/s {peer / median:8.2f}    "
+                f"{way.name:18}{direction:6}{size / median / 1e6:8.0f} MB/s "
+                f"{ratios[PEERS[0]]:8.2f} {ratios[PEERS[1]]:8.2f}    "
                 f"gateway {1000 * cpu / mebibytes:6.2f} ms/MiB"
             )
-            is_met = is_met and (way.name.startswith("kubectl") or peer / median >= TRANSFER_TARGET)
-    print(f"ratio to kubectl cp, at least {TRANSFER_TARGET}")
+            is_met = is_met and all(ratios[name] >= TRANSFER_TARGET for name in COMPARED.get(way.name, ()))
+    print(f"medians of {rounds}; ratios to {' and to '.join(PEERS)}")
+    for name, against in COMPARED.items():
+        print(f"{name}: at least {TRANSFER_TARGET} of {' and of '.join(against)}")
     return is_met
 
 

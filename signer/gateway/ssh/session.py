@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -49,6 +50,11 @@ MAXIMUM_COMMAND_CHARACTERS: Final = 32 * 1024
 MAXIMUM_TERMINAL_SIZE: Final = 65535
 _NO_SHELL: Final = "the image has no shell (sh), which the gateway needs"
 _NO_SFTP: Final = "the image has no SFTP server; try scp -O, or tar over ssh"
+_NO_SCP: Final = "the image has no scp; use sftp, scp of OpenSSH 9 without -O, or tar over ssh"
+_LEGACY_COPY: Final = "scp -"
+"""So begins what scp asks for without SFTP."""
+_LEGACY_UPLOAD: Final = re.compile(r"scp(?: -[dprv])* -t ", re.ASCII)
+"""And so to receive files."""
 _DATATYPES: Final = {StandardStream.STDOUT: None, StandardStream.STDERR: asyncssh.EXTENDED_DATA_STDERR}
 
 
@@ -210,8 +216,13 @@ class Session:
         if asked.subsystem and not opening.command:
             return self._fail(f"there is no subsystem {asked.subsystem[:64]}")
         words = session_command(self.connection.mark, asked.terminal, asked.command or asked.subsystem, opening.command)
-        result = await self._pass(container, words)
+        is_upload = not opening.command and _LEGACY_UPLOAD.match(asked.command) is not None
+        result = await self._pass(container, words, has_read_answers=is_upload)
+        if isinstance(result, Failed) and is_upload and self.channel.has_ended_input:
+            return 0
         if isinstance(result, Exited):
+            if result.code == EXIT_NOT_FOUND and asked.command.startswith(_LEGACY_COPY) and not opening.command:
+                self.channel.say(_NO_SCP)
             return result.code
         return self._fail(_NO_SHELL if _is_missing_program(result.message) else result.message)
 
@@ -222,7 +233,7 @@ class Session:
             return EXIT_FAILED
         by_shell = sftp_command(self.connection.mark)
         for words in (by_shell, *((path,) for path in SFTP_SERVERS)):
-            result = await self._pass(container, words, first.content)
+            result = await self._pass(container, words, first.content, has_read_answers=True)
             if self.channel.has_ended_input:
                 return 0
             if isinstance(result, Failed) and not _is_missing_program(result.message):
@@ -233,11 +244,13 @@ class Session:
                 break  # the shell has looked everywhere
         return self._fail(_NO_SFTP, EXIT_NOT_FOUND)
 
-    async def _pass(self, container: RunningContainer, words: tuple[str, ...], first: bytes = b"") -> Exited | Failed:
+    async def _pass(
+        self, container: RunningContainer, words: tuple[str, ...], first: bytes = b"", *, has_read_answers: bool
+    ) -> Exited | Failed:
         pod = PodName(container.namespace, container.pod)
         is_terminal = bool(self.channel.asked.terminal)
         stream = await exec_stream(self.connection.api(), pod, container.container, words, tty=is_terminal)
-        return await _Pump(self.connection, self.channel, stream, first).run()
+        return await _Pump(self.connection, self.channel, stream, first, has_read_answers=has_read_answers).run()
 
     def _fail(self, message: str, code: int = EXIT_FAILED) -> int:
         self.channel.say(message)
@@ -247,11 +260,15 @@ class Session:
 class _Pump:
     """Passes data between a session and a command until the command ends, or the client goes."""
 
-    def __init__(self, connection: Entered, channel: SessionChannel, stream: ExecStream, first: bytes) -> None:
+    def __init__(
+        self, connection: Entered, channel: SessionChannel, stream: ExecStream, first: bytes, *, has_read_answers: bool
+    ) -> None:
+        """``has_read_answers``: a client of this protocol has read every answer before it ends its input."""
         self._connection = connection
         self._channel = channel
         self._stream = stream
         self._first = first
+        self._has_read_answers = has_read_answers
         self._is_terminal = bool(channel.asked.terminal)
 
     async def run(self) -> Exited | Failed:
@@ -301,8 +318,8 @@ class _Pump:
         try:
             await self._stream.end_input()
         except EndOfInputUnsupported as unsupported:
-            if self._first:
-                await self._stream.close()  # a client of SFTP has read every answer before it ends its input
+            if self._has_read_answers:
+                await self._stream.close()
                 return
             await asyncio.sleep(PATIENCE_SECONDS)  # this task ends with the command
             self._channel.say(str(unsupported))

@@ -116,6 +116,76 @@ async def test_the_status_of_a_grant_for_a_container_names_the_gateway_while_it_
         assert world.status()["knownHosts"] == []
 
 
+POD_PATH: Final = "/api/v1/namespaces/shop/pods/web-0"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [("worker-2", "worker-2"), ("intruder", ""), ("", "")],
+    ids=["an attested node", "no node of the grant", "not scheduled"],
+)
+async def test_the_status_of_a_grant_for_a_container_says_on_which_node_its_pod_runs(
+    world: World, said: str, shown: str
+) -> None:
+    """The workload cluster chooses among attested nodes, whose addresses it does not say."""
+    world.pods[POD_PATH] = {"spec": {"nodeName": said}, "status": {"hostIP": "192.0.2.66"}}
+    world.allow("alice", login="container")
+    async with process(world) as running:
+        with world.node_hints.connected(CLUSTER, world):
+            await issued(world, running, target=CONTAINER, logins=[])
+        assert world.status().get("containerNode", "") == shown
+        targets = world.status()["targets"]
+        assert sorted(one["node"] for one in targets) == ["worker-1", "worker-2"]
+        assert not shown or targets[0]["node"] == shown
+        assert {address for one in targets for address in one["addresses"]} == {"10.0.0.5"}
+        world.edit({"spec": {"suspend": True}})
+        await running.settle()
+        assert "containerNode" not in world.status()
+
+
+async def test_a_grant_for_a_container_with_a_bastion_leads_to_nodes_and_names_no_gateway(world: World) -> None:
+    world.permission = replace(world.permission, gateway=GATEWAY)
+    world.allow("alice", login="container")
+    async with process(world) as running:
+        await issued(world, running, target=CONTAINER, logins=[], **BASTION)
+        [bastion] = world.bastions()
+        assert bastion["spec"]["targets"]
+        found = {one["hop"]: one["certificate"] for one in world.status()["certificates"]}
+        assert sorted(found) == ["bastion", "container"]
+        certificate = parse_certificate_line(found["container"]).certificate
+        assert "203.0.113.9/32" in str(certificate.critical_options), "it counts from the bastion alone"
+        assert "gateway" not in world.status()
+
+
+async def test_a_node_may_have_a_long_name_as_its_address(world: World) -> None:
+    """Such as those of AWS, with more than 45 characters. The API server refuses a status that it finds invalid."""
+    world.address = "ip-10-100-100-107.ap-southeast-2.compute.internal"
+    async with process(world) as running:
+        await issued(world, running)
+        assert world.status()["targets"][0]["addresses"] == [world.address]
+
+
+async def test_a_grant_for_a_container_has_no_bastion_unless_it_names_one(world: World) -> None:
+    """The policy's default is for nodes. The gateway is reached without one."""
+    world.policy({"bastion": {"provider": "local"}})
+    world.allow("alice", login="container")
+    async with process(world) as running:
+        await issued(world, running, target=CONTAINER, logins=[])
+        assert world.bastions() == []
+        assert [one["hop"] for one in world.status()["certificates"]] == ["container"]
+
+
+async def test_a_grant_for_a_workload_has_no_bastion(world: World) -> None:
+    """It would lead to nodes, which know no workloads."""
+    workload = {"namespace": "shop", "workload": {"kind": "Deployment", "name": "web"}, "container": "app"}
+    world.allow("alice", login="container")
+    async with process(world) as running:
+        world.grant(target={"container": workload}, logins=[], **BASTION)
+        await running.settle()
+        assert world.reason() == "ForbiddenByPolicy"
+        assert world.bastions() == []
+
+
 @pytest.mark.parametrize("target", [{"nodes": ["worker-1"]}, CONTAINER])
 async def test_no_other_grant_names_a_gateway(world: World, target: dict[str, Any]) -> None:
     """One for nodes does not, and none does where the configuration names no gateway."""

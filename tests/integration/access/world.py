@@ -21,6 +21,7 @@ from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
 from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.containers.creators import NoGateway
+from signer.access.containers.nodes import ContainerNodes
 from signer.access.creator import Guard, Lock, Protected
 from signer.access.gathering import Sources
 from signer.access.parts import (
@@ -181,6 +182,8 @@ class World:
     api: EmbeddedAPI
     now: datetime = field(default_factory=lambda: (datetime.now(UTC) + timedelta(seconds=5)).replace(microsecond=0))
     nodes: set[str] = field(default_factory=lambda: {"worker-1", "worker-2"})
+    address: str = "10.0.0.5"
+    """Of each node."""
     gone_nodes: set[str] = field(default_factory=set)
     unknown_nodes: str = "not attested"
     published: set[str] = field(default_factory=set)
@@ -195,10 +198,14 @@ class World:
     clocks: ClockAnswer = field(default_factory=ClocksAgree)
     """How the controller's clock, ``now``, stands to the API server's."""
     seconds: float = 0.0
+    pods: dict[str, JsonObject] = field(default_factory=dict)
+    """Of the workload cluster, by path."""
+    node_hints: ContainerNodes = field(init=False)
     lists: dict[ClusterKey, RevocationList] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._since = self.now
+        self.node_hints = ContainerNodes(self.monotonic)
         self.lock = ChosenLock(Protected((guard(self.now - timedelta(days=1)),), self.now))
 
     def begin_now(self) -> None:
@@ -216,16 +223,26 @@ class World:
 
     def of(self, grant: AccessGrant, was_found: bool) -> TargetsAnswer:
         if not isinstance(grant.target, Nodes):
-            return TargetsFound(tuple(map(_target, sorted(self.nodes))), every_node=True)
+            return TargetsFound(tuple(map(self._target, sorted(self.nodes))), every_node=True)
         found = [name for name in grant.target.names if name in self.nodes]
         if found:
-            return TargetsFound(tuple(map(_target, found)))
+            return TargetsFound(tuple(map(self._target, found)))
         if was_found or self.gone_nodes.issuperset(grant.target.names):
             return TargetsGone("no Machine is left")
         return TargetsUnknown(self.unknown_nodes)
 
+    def _target(self, name: str) -> TargetNode:
+        return TargetNode(name, (self.address,), 22)
+
     def known_hosts(self, grant: AccessGrant, found: TargetsFound) -> tuple[str, ...]:
         return (f"@cert-authority * {AUTHORITY_KEY}",)
+
+    # Implements Get, of the workload cluster
+
+    async def get(self, path: str) -> JsonObject:
+        if path not in self.pods:
+            raise NotFound(path)
+        return self.pods[path]
 
     # People
 
@@ -366,10 +383,6 @@ def ready_bastion(generation: int) -> dict[str, Any]:
     }
 
 
-def _target(name: str) -> TargetNode:
-    return TargetNode(name, ("10.0.0.5",), 22)
-
-
 @dataclass
 class WorldPublications:
     """Implements Publications: the bundle follows the list, if the world publishes."""
@@ -446,6 +459,7 @@ class Process:
             audit_log=world.audit,
             gateway_users=NoGateway(),
             gateway=world.permission.gateway,
+            node_hints=world.node_hints,
         )
         certificates = GrantCertificates(
             caches=self.caches,

@@ -88,7 +88,7 @@ def standard_images() -> list[Image]:
         {f"bin/{applet}": "busybox" for applet in _APPLETS},
         {"tmp": (0, 0o1777), "home/app": (APPLICATION_USER, 0o755)},
     )
-    programs = _with_libraries("/usr/lib/openssh/sftp-server", "/usr/bin/rsync")
+    programs = _with_libraries("/usr/lib/openssh/sftp-server", "/usr/bin/rsync", "/usr/bin/scp")
     return [
         Image(PAUSE, {"pause": _compiled("pause")}, {"Entrypoint": ["/pause"]}),
         Image(

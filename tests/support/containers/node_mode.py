@@ -18,19 +18,22 @@ from typing import Final
 
 from attestors.wire.ssh.certificate import Certificate, CertificateKind, SignedCertificate
 from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.keys import host_key
 from attestors.wire.ssh.options import Extension
-from attestors.wire.ssh.principals import PlainPrincipal
-from attestors.wire.ssh.signatures import public_key_of, sign
+from attestors.wire.ssh.principals import HostName, PlainPrincipal
+from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
 from node_access.containers.cli import GROUP
 from node_access.containers.tools import ACCOUNTS, BUSYBOX, SFTP_SERVER
 from node_access.containers.users import DATABASE
 from tests.deploy.embedded import ROOT
 from tests.support.binaries import MissingPart
 from tests.support.containers.cluster import ContainerCluster
+from tests.support.node_access import certificate as host_certificate
 from tests.support.openssh import find_openssh, find_sshd, private_key, write_private_key
 from tests.support.processes import Program, wait_until
 
 IMAGE: Final = ROOT / "deploy/node/ssh-containers"
+AUTHORITY: Final = private_key("ed25519", 180)
 GROUP_ID: Final = 64000
 PORT: Final = 2022
 NSS_LIBRARY: Final = Path("/usr/lib/libnss_extrausers.so.2")
@@ -53,7 +56,8 @@ class NodeMode:
         MissingPart: a program is not installed.
     """
 
-    def __init__(self, cluster: ContainerCluster, *options: str) -> None:
+    def __init__(self, cluster: ContainerCluster, *options: str, authority: PrivateKey = AUTHORITY) -> None:
+        """``options`` are the agent's; ``authority`` is that of users."""
         for path in (NSS_LIBRARY, SFTP_SERVER, ACCOUNTS, BUSYBOX, Path("/usr/bin/python3")):
             if not path.exists():
                 raise MissingPart(f"{path} is not installed: {_INSTALL}")
@@ -64,7 +68,9 @@ class NodeMode:
         self.folder.mkdir()
         self.folder.chmod(0o755)
         self.node.folder.chmod(0o755)
-        self.authority, self.key = private_key("ed25519", 180), private_key("ed25519", 181)
+        self.authority, self.key = authority, private_key("ed25519", 181)
+        self.host_authority = private_key("ed25519", 183)
+        """It certifies the node for its name and its full name of Cluster ``production`` in ``team-a``."""
         self._identity = write_private_key(self.folder / "id", self.key)
         self._serial = 0
         self._lay_out()
@@ -192,8 +198,11 @@ class NodeMode:
         for folder in ("/run/sshd", "/var/lib/extrausers", "/var/lib/node-access-containers"):
             inside(folder).mkdir(mode=0o755)
         write_private_key(self.folder / "host", private_key("ed25519", 182))
-        host = key_line(public_key_of(private_key("ed25519", 182)))
-        (self.folder / "known_hosts").write_text(f"node {host}\n")
+        host = host_key(public_key_of(private_key("ed25519", 182)))
+        (self.folder / "known_hosts").write_text(f"node {key_line(host)}\n")
+        names = (HostName(self.node.name), HostName(f"{self.node.name}.production.team-a"))
+        certificate = host_certificate(host, principals=names, authority=self.host_authority, now=int(time.time()))
+        (self.folder / "host-cert.pub").write_text(f"{certificate.line}\n")
         (self.folder / "user-authorities").write_text(f"{key_line(public_key_of(self.authority))}\n")
         (self.folder / "revoked").touch()
         (self.folder / "sshd.conf").write_text("".join(self._configuration()))
@@ -202,6 +211,7 @@ class NodeMode:
         """The image's, with the files of this folder."""
         replaced = {
             "HostKey": f"{self.folder}/host",
+            "HostCertificate": f"{self.folder}/host-cert.pub",
             "TrustedUserCAKeys": f"{self.folder}/user-authorities",
             "RevokedKeys": f"{self.folder}/revoked",
             "AuthorizedPrincipalsCommand": "/bin/echo %u",
@@ -211,8 +221,6 @@ class NodeMode:
         text = (IMAGE / "etc/ssh/node-access-containers-sshd.conf").read_text()
         for line in text.splitlines(keepends=True):
             key = line.partition(" ")[0].strip()
-            if key == "HostCertificate":
-                continue
             yield f"{key} {replaced.pop(key)}\n" if key in replaced else line
         assert not replaced, replaced
 
@@ -220,7 +228,7 @@ class NodeMode:
         listen = f"ListenAddress={self.node.network.address}:{PORT}"
         command: list[str | Path] = ["/usr/sbin/sshd", "-D", "-e", "-f", self.folder / "sshd.conf", "-o", listen]
         sshd = self.node.start("sshd", command)
-        sshd.wait_ready(lambda: _answers(self.node.network.address))
+        sshd.wait_ready(lambda: answers(self.node.network.address))
 
 
 def forms(text: str, *fields: str) -> dict[str, str]:
@@ -229,9 +237,10 @@ def forms(text: str, *fields: str) -> dict[str, str]:
     return {field: found[field] for field in fields}
 
 
-def _answers(address: str) -> bool:
+def answers(address: str, port: int = PORT) -> bool:
+    """Whether something listens there."""
     try:
-        socket.create_connection((address, PORT), 1).close()
+        socket.create_connection((address, port), 1).close()
     except OSError:
         return False
     return True

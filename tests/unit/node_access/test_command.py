@@ -24,6 +24,7 @@ from attestors.wire.ssh.krl import (
     SerialRange,
     encode_revocation_list,
 )
+from attestors.wire.ssh.options import ForceCommand
 from attestors.wire.ssh.signatures import public_key_of
 from node_access.node_files import BREAK_GLASS_FILE, IMAGE_BREAK_GLASS_FILE, OFFLINE_REVOKED_KEYS_FILE
 from node_access.records import Records
@@ -149,6 +150,13 @@ def test_without_the_daemon(command: Command) -> None:
     assert login.monitor.pid == os.getpid()
     assert parse_request(login.message).certificate == signed.certificate
     assert command.ask(certificate()) == ""
+
+
+def test_without_the_daemon_a_forced_command_opens_no_container(command: Command) -> None:
+    forced = certificate(by=BREAK_GLASS, critical_options=(ForceCommand("uptime"),))
+    assert command.ask(forced) == "root\n"
+    assert command.ask(forced, login="shop_web-0_app") == ""
+    assert command.ask(certificate(by=BREAK_GLASS), login="shop_web-0_app") == "shop_web-0_app\n"
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff"])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations, RevocationList, SerialRange
+from attestors.wire.ssh.options import ForceCommand
 from attestors.wire.ssh.signatures import public_key_of
 from node_access.principals import (
     LoginRefused,
@@ -83,6 +84,15 @@ def test_revocation_counts_where_containers_are_opened() -> None:
     node = Node(NODE.name, NODE.break_glass, UnknownRevocations("revoked_keys: missing"))
     with pytest.raises(LoginRefused, match="missing"):
         opened("shop_web-0_app", node)
+
+
+def test_a_forced_command_opens_no_container() -> None:
+    """sshd's own ForceCommand would run everything that the client asks for."""
+    forced = (ForceCommand("uptime"),)
+    for by in (AUTHORITY, BREAK_GLASS):
+        with pytest.raises(LoginRefused, match="forced command"):
+            opened("shop_web-0_app", by=by, critical_options=forced)
+    assert accepted(critical_options=forced)
 
 
 def test_a_containers_name_opens_no_login_of_the_node() -> None:

@@ -23,6 +23,7 @@ from node_access.client.heartbeat import touched
 from node_access.client.keys import existing_key, fresh_key, read_fresh_key
 from node_access.client.manifests import GrantRequest
 from node_access.client.node_files import needs_touch, node_access_of
+from node_access.client.openssh import protocol_options, version_of
 from node_access.client.programs import ProgramFailed, run_bounded
 from node_access.client.sessions import forward_words, run_program, scp_words, ssh_words
 from node_access.client.terminal import ask, confirm, say, wrapped
@@ -53,7 +54,7 @@ def test_forwards_and_copies() -> None:
         "80:a:80",
         ALIAS,
     ]
-    words = scp_words(CONFIG, ALIAS, ["-r", "dir/a:b", "worker-1:/x y"], recursive=True)
+    words = scp_words(CONFIG, ALIAS, ["-r", "dir/a:b", "worker-1:/x y"], ["-r"])
     assert words[3:] == ["-r", "--", "-r", "dir/a:b", f"{ALIAS}:/x y"]
 
 
@@ -160,12 +161,13 @@ def test_keys(tmp_path: Path) -> None:
 
 def test_a_connection_for_a_moment_needs_no_person() -> None:
     direct = node_access_of(grant(), public_key_of(KEY), int(time.time()))
-    assert list(map(str, touched(direct, ()))) == ["worker-1"]
+    there = (("worker-1.production", "root"),)
+    assert touched(direct, ()) == there
     security_key = replace(direct.grant, public_key=public_keys()["sk-ed25519"])
     assert touched(replace(direct, grant=security_key), ()) == ()
     every = replace(direct, grant=replace(direct.grant, target=AllNodesTarget()))
     assert touched(every, ()) == ()
-    assert list(map(str, touched(every, ("worker-1",)))) == ["worker-1"]
+    assert touched(every, ("worker-1",)) == there
 
 
 def test_exit_codes_are_the_programs() -> None:
@@ -177,6 +179,28 @@ def test_exit_codes_are_the_programs() -> None:
         run_program(["/nowhere/ssh"])
     with pytest.raises(ClientFailed):
         touching.program("no-such-program")
+
+
+@pytest.mark.parametrize(
+    ("version", "legacy", "to_container", "options"),
+    [
+        ("OpenSSH_9.2p1 Debian-2", False, True, ()),
+        ("OpenSSH_9.2p1 Debian-2", True, True, ("-O",)),
+        ("OpenSSH_8.9p1", False, True, ("-s",)),
+        ("OpenSSH_8.9p1", False, False, ()),
+        ("OpenSSH_8.7p1", True, False, ("-O",)),
+        ("OpenSSH_8.6p1", False, True, ()),
+        ("OpenSSH_8.6p1", True, True, ()),
+        ("OpenSSH_for_Windows_8.9p1, LibreSSL", False, True, ("-s",)),
+        ("dropbear", False, True, ()),
+        ("dropbear", True, True, ("-O",)),
+    ],
+)
+def test_scp_copies_by_sftp_where_it_can(
+    version: str, legacy: bool, to_container: bool, options: tuple[str, ...]
+) -> None:
+    """Into containers, whose images seldom have a program scp."""
+    assert protocol_options(version_of(version), legacy=legacy, to_container=to_container) == options
 
 
 def test_a_program_that_does_not_end_is_killed() -> None:

@@ -196,11 +196,21 @@ def test_a_container_gets_one_certificate_with_its_name_alone() -> None:
     assert names(requests(target={"container": workload}, logins=[])[Hop.CONTAINER]) == ["web_deploy.web_app"]
 
 
-@pytest.mark.parametrize("hop", [Hop.NODE, Hop.BASTION])
-def test_a_grant_for_a_container_opens_no_node_and_no_bastion(hop: Hop) -> None:
+def test_a_container_behind_a_bastion_counts_from_there_alone() -> None:
+    """So the gateway, which sees the person, refuses it."""
+    grant = grant_of(target=CONTAINER, logins=[], bastion="local", ingress=INGRESS)
+    found = {one.hop: one for one in hop_requests(facts_of(grant, bastion=bastion("192.0.2.9/32")), key_facts())}
+    assert set(found) == {Hop.BASTION, Hop.CONTAINER}
+    assert names(found[Hop.CONTAINER]) == ["web_web-1_app"]
+    assert found[Hop.CONTAINER].critical_options == (SourceAddress((parse_network("192.0.2.9/32"),)),)
+    assert names(found[Hop.BASTION]) == [f"bastion@{grant.metadata.uid}"]
+    assert found[Hop.BASTION].critical_options == (SourceAddress(NETWORKS),)
+
+
+def test_a_grant_for_a_container_opens_no_node() -> None:
     access = access_of(facts_of(grant_of(target=CONTAINER, logins=[])))
     with pytest.raises(SSHRefused, match="opens no node"):
-        principals_of(access, hop)
+        principals_of(access, Hop.NODE)
     with pytest.raises(SSHRefused, match="opens no node"):
         principals_of(replace(access, logins=("root",)), Hop.CONTAINER)
 

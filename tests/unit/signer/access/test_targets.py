@@ -12,7 +12,7 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
 from signer.access.certificates import CertificateReason, GrantCertificates, NotCertified
 from signer.access.parts import Hop, TargetNode, TargetsAnswer, TargetsFound, TargetsGone, TargetsUnknown
-from signer.access.targets import MAXIMUM_ADDRESSES, MAXIMUM_LISTED, GrantTargets
+from signer.access.targets import CONTAINER_PORT, MAXIMUM_ADDRESSES, MAXIMUM_LISTED, GrantTargets
 from signer.authority.ssh.authorities import HostAuthority
 from signer.kube.errors import Cause, Unreachable
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
@@ -204,9 +204,23 @@ def test_without_cluster_or_key_nothing_is_known(world: World) -> None:
         world.of("worker-1")
 
 
-def test_a_container_needs_no_node(world: World) -> None:
+def test_a_container_may_run_on_every_node_and_has_an_sshd_of_its_own(world: World) -> None:
+    world.policy(nodePort=2222)
+    world.node("worker-1", "InternalIP=10.0.0.7")
     target = {"container": {"namespace": "web", "pod": "web-1", "container": "app"}}
-    assert world.targets.of(grant_of(target=target, logins=[]), False) == TargetsFound(())
+    found = world.targets.of(grant_of(target=target, logins=[]), was_found=True)
+    assert found == TargetsFound((TargetNode("worker-1", ("10.0.0.7",), CONTAINER_PORT),), every_node=True)
+
+
+def test_a_workload_has_no_node(world: World) -> None:
+    world.node("worker-1", "InternalIP=10.0.0.7")
+    workload = {"namespace": "web", "workload": {"kind": "Deployment", "name": "web"}, "container": "app"}
+    assert world.targets.of(grant_of(target={"container": workload}, logins=[]), was_found=True) == TargetsFound(())
+
+
+def test_a_container_needs_no_attested_node(world: World) -> None:
+    target = {"container": {"namespace": "web", "pod": "web-1", "container": "app"}}
+    assert world.targets.of(grant_of(target=target, logins=[]), False) == TargetsFound((), every_node=True)
 
 
 def test_known_hosts_count_for_this_cluster_alone(world: World) -> None:
