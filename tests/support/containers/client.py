@@ -21,6 +21,7 @@ from tests.support.gateway import GatewayOfTest
 from tests.support.gateway_grants import CLUSTER, container_grant
 from tests.support.grant_controller import HEARTBEAT
 from tests.support.kubectl import find_kubectl
+from tests.support.raw_client import RawClient
 
 ROOT: Final = Path(__file__).parents[3]
 CREATOR: Final = "alice"
@@ -65,7 +66,10 @@ class Statuses:
         self._thread.join()
 
     def _run(self) -> None:
-        client = self._gateway.cluster.administrator
+        with RawClient(self._gateway.cluster.plane.connection()) as client:  # the test asks by another
+            self._write(client)
+
+    def _write(self, client: RawClient) -> None:
         while not self._stop.wait(0.1):
             for one in client.get(ACCESS_GRANTS.collection(CLUSTER.namespace)).expect(200)["items"]:
                 beat = (one["metadata"].get("annotations") or {}).get(HEARTBEAT, "")
