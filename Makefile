@@ -83,7 +83,7 @@ mutation: $(STAMP) $(CEL_STAMP) ## Mutation tests: change every rule in turn; a 
 bench: $(STAMP) provision ## Benchmarks against a real kube-apiserver, into build/bench; ONLY=drain,steady selects some
 	$(BIN)/python -m tests.bench $(if $(ONLY),--only $(ONLY))
 
-containers: $(STAMP) provision ## Measure sessions and files through the gateway, beside kubectl
+containers: $(STAMP) provision ## Measure sessions and files through the gateway and on a node, beside kubectl
 	$(BIN)/python -m tests.bench.containers
 
 logins: $(STAMP) provision ## Measure SSH logins with and without the sessions daemon, side by side

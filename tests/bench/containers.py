@@ -1,4 +1,4 @@
-"""``make containers``: sessions and files through the gateway, beside kubectl with the same API server and kubelet.
+"""``make containers``: sessions and files through the gateway, and on a node, beside kubectl with the same API server.
 
 Both take turns, so what else the machine does slows both. The gateway's part is what its own process needs.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.machine import this_machine
+from tests.bench.node_logins import measure_node_logins
 from tests.support.binaries import MissingPart
 from tests.support.containers.cluster import ContainerCluster, running_kubelet
 from tests.support.containers.pods import files_container, pod_manifest
@@ -39,7 +40,7 @@ LOGIN_TARGET: Final = 1.5
 """Times ``kubectl exec``, at most."""
 MEMORY_TARGET: Final = 1.0
 """MiB for each session, at most."""
-SECTIONS: Final = ("files", "logins", "memory")
+SECTIONS: Final = ("files", "logins", "node", "memory")
 POD: Final = "files"
 USER: Final = f"default_{POD}"
 _WITHIN_SECONDS: Final = 600
@@ -268,6 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measures: Mapping[str, Callable[[Place], bool]] = {
         "files": lambda at: measure_files(at, options.mebibytes, options.rounds),
         "logins": lambda at: measure_logins(at, options.logins),
+        "node": lambda at: measure_node_logins(at.kubectl("exec", POD, "--", "true"), at.folder, options.logins),
         "memory": lambda at: measure_memory(at, options.sessions),
     }
     print(this_machine())
