@@ -40,7 +40,7 @@ LOGIN_TARGET: Final = 1.5
 """Times ``kubectl exec``, at most."""
 MEMORY_TARGET: Final = 1.0
 """MiB for each session, at most."""
-SECTIONS: Final = ("files", "logins", "node", "memory")
+SECTIONS: Final = ("files", "logins", "memory", "node")
 POD: Final = "files"
 USER: Final = f"default_{POD}"
 _WITHIN_SECONDS: Final = 600
@@ -269,8 +269,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measures: Mapping[str, Callable[[Place], bool]] = {
         "files": lambda at: measure_files(at, options.mebibytes, options.rounds),
         "logins": lambda at: measure_logins(at, options.logins),
-        "node": lambda at: measure_node_logins(at.kubectl("exec", POD, "--", "true"), at.folder, options.logins),
         "memory": lambda at: measure_memory(at, options.sessions),
+        "node": lambda at: measure_node_logins(at.kubectl("exec", POD, "--", "true"), at.folder, options.logins),
     }
     print(this_machine())
     try:
