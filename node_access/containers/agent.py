@@ -1,4 +1,4 @@
-"""The agent: gives containers users, and forks a process for each session."""
+"""The agent: gives containers users, and each session a process of its own, which it has forked before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from node_access.containers.documents import Unreadable, read_bytes
 from node_access.containers.finding import Bundle, Bundles
 from node_access.containers.session import RECORD, Session, Settings, end_group, serve
 from node_access.containers.session_groups import NoGroup, SessionGroup
+from node_access.containers.tools import Mounts
 from node_access.containers.users import Users, save_users, used_uids, write_database
+from node_access.containers.waiting import Ended, Task, Waiting, fork_waiting
 
 SOCKET: Final = Path("/run/node-access-containers/agent")
 SESSIONS: Final = Path("/run/node-access-containers/sessions")
@@ -66,7 +68,10 @@ class Agent:
     ) -> None:
         self._bundles, self._users, self._settings, self._files, self._alive = bundles, users, settings, files, alive
         self._children: dict[int, _Child] = {}
+        self._waiting: list[Waiting] = []
+        """Of the next session; at most one."""
         self._found: list[Bundle] = []
+        self._known_to_waiting: list[Bundle] = []
         self._written: dict[str, int] | None = None
         self._told_exhausted = False
         self._listener = _listen(files.socket, files.group)
@@ -81,6 +86,7 @@ class Agent:
         selector.register(self._listener, selectors.EVENT_READ)
         selector.register(self._wake, selectors.EVENT_READ)
         self.look()
+        self._prepare()
         self._alive("READY=1")
         next_look = time.monotonic() + LOOK_SECONDS
         try:
@@ -95,6 +101,7 @@ class Agent:
                 if time.monotonic() >= next_look:
                     next_look = time.monotonic() + LOOK_SECONDS
                     self.look()
+                    self._prepare()
                     self._alive("WATCHDOG=1")
         finally:
             signal.set_wakeup_fd(-1)
@@ -102,6 +109,8 @@ class Agent:
 
     def close(self) -> None:
         """Stop serving."""
+        for waiting in self._waiting:
+            waiting.close()
         self._listener.close()
         os.close(self._wake)
         os.close(self._waker)
@@ -157,46 +166,70 @@ class Agent:
             if sessions.total() >= MAXIMUM_SESSIONS or sessions[name] >= MAXIMUM_SESSIONS_OF_A_CONTAINER:
                 _say(_WARNING, f"{name}: too many sessions")
                 return
-            self._fork(connection, name)
+            self._begin(connection, name)
 
-    def _fork(self, connection: socket.socket, name: str) -> None:
+    def _begin(self, connection: socket.socket, name: str) -> None:
         folder = self._files.sessions / secrets.token_hex(8)
         try:
             folder.mkdir(mode=0o700)
-            child = os.fork()
+            self._children[self._hand_over(connection, Task(name, folder))] = _Child(name, folder)
         except OSError as error:
             _say(_ALERT, f"{name}: no session: {error.strerror}")
-            return
-        if child:
-            self._children[child] = _Child(name, folder)
-            return
-        try:
-            told = self._serve(connection, name, folder)
-            _say(_INFORMATION, f"{name}: session {folder.name} {told}")
-        except BaseException as defect:  # noqa: BLE001 - the child must not go on as a second agent
-            with contextlib.suppress(BaseException):
-                _say(_ALERT, f"{name}: session {folder.name}: a defect: {type(defect).__name__}")
-        finally:
-            os._exit(0)
 
-    def _serve(self, connection: socket.socket, name: str, folder: Path) -> str:
+    def _hand_over(self, connection: socket.socket, task: Task) -> int:
+        """To the process that waits, or to a new one; returns its process ID. Raises OSError."""
+        if self._waiting:
+            waiting = self._waiting.pop()
+            with contextlib.suppress(Ended):
+                return waiting.hand_over(connection, task)
+        return self._fork().hand_over(connection, task)
+
+    def _prepare(self) -> None:
+        """Let a process wait for the next session, one that knows today's containers: reading them takes a while."""
+        if self._waiting and self._known_to_waiting != self._found:
+            self._waiting.pop().close()
+        if not self._waiting:
+            self._known_to_waiting = self._found
+            try:
+                self._waiting.append(self._fork())
+            except OSError as error:
+                _say(_WARNING, f"no process waits for the next session: {error.strerror}")
+
+    def _fork(self) -> Waiting:
+        return fork_waiting(self._let_go, self._serve)
+
+    def _let_go(self) -> Mounts:
         """In the child: what the agent holds is none of the session's business, the listener above all."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         self.close()
-        bundles, _ = self._bundles.all()  # a container may have been started again since the last look
-        return serve(connection, Session([one for one in bundles if one.name == name], folder, self._settings))
+        shell = Mounts(self._settings.tools.shell)
+        shell.prepare()
+        return shell
+
+    def _serve(self, connection: socket.socket, task: Task, shell: Mounts) -> None:
+        """In the child."""
+        about = f"{task.name}: session {task.folder.name}"
+        try:
+            bundles, _ = self._bundles.all()  # a container may have been started again since the last look
+            named = [one for one in bundles if one.name == task.name]
+            told = serve(connection, Session(named, task.folder, self._settings, shell))
+            _say(_INFORMATION, f"{about} {told}")
+        except BaseException as defect:  # noqa: BLE001 - the child must not go on as a second agent
+            _say(_ALERT, f"{about}: a defect: {type(defect).__name__}")
 
     def _reap(self) -> None:
         """Of processes that have ended, end what is left of their sessions."""
-        while self._children:
+        while self._children or self._waiting:
             pid, _ = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
+            self._waiting = [one for one in self._waiting if not one.is_process(pid)]
             child = self._children.pop(pid, None)
             if child is not None:
                 _end_left(child.folder)
+                self._prepare()
 
 
 def _end_left(folder: Path) -> None:

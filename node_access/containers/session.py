@@ -33,7 +33,7 @@ from node_access.containers.protocol import (
 )
 from node_access.containers.running import NotStarted, Runner, Streams, process_document, user_of
 from node_access.containers.session_groups import NoGroup, SessionGroup, Survives, session_group
-from node_access.containers.tools import Tools, ToolSet
+from node_access.containers.tools import Mounts, Tools
 
 REQUEST_SECONDS: Final = 10.0
 RECORD: Final = "group"
@@ -60,6 +60,8 @@ class Session:
     """Those with the name that the user has."""
     folder: Path
     settings: Settings
+    shell: Mounts
+    """Of ``settings.tools.shell``."""
 
 
 def serve(connection: socket.socket, session: Session) -> str:
@@ -157,13 +159,13 @@ def _start(
     terminal: Terminal | NoTerminal = NoTerminal()
     if isinstance(request, Run):
         terminal = request.terminal
-        files: ToolSet = tools.shell
         document = process_document(specification, tools.shell_arguments(request.command), terminal)
+        mount = session.shell.take()
     else:
-        files = tools.sftp_for(*user_of(specification))
+        session.shell.close()
         document = process_document(specification, tools.sftp_arguments(), terminal, tools.sftp_environment())
+        mount = tools.sftp_for(*user_of(specification)).mounted()
     runner = Runner(running, group, session.folder, session.settings.programs)
-    mount = files.mounted()
     try:
         running.require_same()
         if isinstance(terminal, NoTerminal):

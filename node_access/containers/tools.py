@@ -7,6 +7,7 @@ one that others share writable, and then run its own programs in other people's 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -87,6 +88,28 @@ class ToolSet:
                 file.write(content)
         for name, target in self.links.items():
             os.symlink(target, name, dir_fd=mount)
+
+
+class Mounts:
+    """File systems of one session, of which one may be made before anybody asks: that takes a while."""
+
+    def __init__(self, tools: ToolSet) -> None:
+        self._tools = tools
+        self._made: list[int] = []
+
+    def prepare(self) -> None:
+        """Make one. If that fails, :meth:`take` tries again, and says why."""
+        with contextlib.suppress(OSError):
+            self._made.append(self._tools.mounted())
+
+    def take(self) -> int:
+        """A descriptor of one that nothing has had before. Raises OSError as :meth:`ToolSet.mounted`."""
+        return self._made.pop() if self._made else self._tools.mounted()
+
+    def close(self) -> None:
+        """Remove what nobody takes."""
+        while self._made:
+            os.close(self._made.pop())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.machine import this_machine
+from tests.bench.node_logins import measure_node_logins
 from tests.support.binaries import MissingPart
 from tests.support.containers.cluster import ContainerCluster, running_kubelet
 from tests.support.containers.node_mode import NodeMode
@@ -42,7 +43,7 @@ LOGIN_TARGET: Final = 1.5
 """Times ``kubectl exec``, at most."""
 MEMORY_TARGET: Final = 1.0
 """MiB for each session, at most."""
-SECTIONS: Final = ("files", "logins", "memory")
+SECTIONS: Final = ("files", "logins", "memory", "node")
 POD: Final = "files"
 USER: Final = f"default_{POD}"
 ON_NODE: Final = f"{USER}_app"
@@ -305,6 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "files": lambda at: measure_files(at, options.mebibytes, options.rounds),
         "logins": lambda at: measure_logins(at, options.logins),
         "memory": lambda at: measure_memory(at, options.sessions),
+        "node": lambda at: measure_node_logins(at.kubectl("exec", POD, "--", "true"), at.folder, options.logins),
     }
     print(this_machine())
     try:

@@ -133,6 +133,15 @@ def test_the_program_of_a_session_speaks_the_agents_protocol() -> None:
     assert COMMAND.stat().st_mode & 0o111
 
 
+def test_the_program_of_a_session_imports_next_to_nothing() -> None:
+    """It starts in each session, and most of the time that it takes is that of its imports."""
+    command = ["/usr/bin/python3", "-ISE", "-X", "importtime", str(COMMAND)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert {"_socket", "select"} <= imported
+    assert imported.isdisjoint({"socket", "signal", "enum", "re", "subprocess", "site"})
+
+
 def test_the_units_folders_are_the_agents() -> None:
     lines = unit("node-access-containers.service")
     assert f"RuntimeDirectory={agent.SOCKET.parent.name}" in lines

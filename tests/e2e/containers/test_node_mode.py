@@ -291,7 +291,7 @@ def test_the_uid_says_which_container(node: NodeMode) -> None:
     try:
         descriptors = [ends[0][0], ends[1][1], ends[2][1]]
         answer = node.ask_as(node.user(SHELL), encode_request(Run(NoTerminal(), "cat /etc/hostname")), descriptors)
-        assert answer == b"answer:started"
+        assert answer == b"answer:started ended 0"
         assert os.read(ends[1][0], 100) == b"web-0\n"
     finally:
         for one in (one for pair in ends for one in pair):

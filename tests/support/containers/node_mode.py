@@ -159,7 +159,8 @@ class NodeMode:
         return done.stdout.decode()
 
     def ask_as(self, uid: int, message: bytes, descriptors: Sequence[int] = ()) -> bytes:
-        """The first answer to a message at the agent's socket, from a process with that uid in the users' group."""
+        """What the agent answers to a message, from a process with that uid in the users' group: of a session that is
+        started, until it has ended."""
         folder = os.open(self.node.path("/run/node-access-containers"), os.O_RDONLY | os.O_DIRECTORY)
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -251,6 +252,7 @@ def _asked(path: str, message: bytes, descriptors: Sequence[int]) -> bytes:
         agent.connect(path)
         try:
             socket.send_fds(agent, [message], list(descriptors))
-            return agent.recv(4096)
+            first = agent.recv(4096)
+            return b" ".join([first, agent.recv(4096)]) if first == b"started" else first
         except (BrokenPipeError, ConnectionResetError):  # closed without a word
             return b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import threading
@@ -20,7 +21,7 @@ from node_access.containers.session import Settings
 from node_access.containers.tools import Tools, ToolSet
 from node_access.containers.users import Pool, Users
 from tests.support.processes import wait_until
-from tests.unit.node_access.containers.made import NAME, MadeNode
+from tests.unit.node_access.containers.made import ANNOTATIONS, NAME, MadeNode
 
 OWN = os.geteuid()
 SHELL = encode_request(Run(Terminal("xterm", 24, 80), ""))
@@ -44,8 +45,8 @@ def files(node: MadeNode) -> Files:
 
 
 @contextlib.contextmanager
-def running(node: MadeNode, *, first_uid: int = OWN) -> Iterator[None]:
-    """Served by a child process, because it forks. Its pool begins with the uid of these tests."""
+def running(node: MadeNode, *, first_uid: int = OWN) -> Iterator[int]:
+    """Served by a child process, whose process ID this is. Its pool begins with the uid of these tests."""
     tools = Tools(ToolSet({}, {}), ToolSet({}, {}))
     settings = Settings(node.root, {}, tools)
     started = Agent(Bundles(node.tasks), Users(Pool(first_uid, 1)), settings, files(node), lambda state: None)
@@ -60,10 +61,25 @@ def running(node: MadeNode, *, first_uid: int = OWN) -> Iterator[None]:
     started.close()
     try:
         wait_until((node.folder / "passwd").exists, "the agent has looked")
-        yield
+        yield child
     finally:
         os.kill(child, signal.SIGTERM)
         os.waitpid(child, 0)
+
+
+def forked(agent_process: int) -> set[int]:
+    """What the agent has forked, and runs."""
+    return set(map(int, Path(f"/proc/{agent_process}/task/{agent_process}/children").read_text().split()))
+
+
+def waiting(agent_process: int) -> int:
+    """The process that waits for the next session, while there is no session."""
+    wait_until(lambda: len(forked(agent_process)) == 1, "a process waits")
+    return min(forked(agent_process))
+
+
+def is_zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def ask(node: MadeNode, message: bytes, *descriptors: int) -> bytes:
@@ -126,6 +142,64 @@ def test_sessions_are_bounded_and_the_end_of_one_makes_room(
         assert ask(node, SHELL) == b""
         waiting[0].close()
         wait_until(lambda: ask(node, SHELL) != b"", "there is room")
+
+
+def test_the_process_that_waits_serves_and_another_waits_then(node: MadeNode) -> None:
+    with running(node) as served_by, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        first = waiting(served_by)
+        client.connect(str(node.folder / "agent"))
+        wait_until(lambda: len(forked(served_by)) == 2, "another one waits")
+        assert first in forked(served_by)
+        client.send(SHELL)
+        assert client.recv(4096).startswith(b"refused ")
+        wait_until(lambda: first not in forked(served_by), "it has served one session")
+
+
+def test_a_session_is_served_after_the_process_that_waits_was_killed(node: MadeNode) -> None:
+    """The agent takes note of that after the session has come."""
+    with running(node) as served_by, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        killed = waiting(served_by)
+        os.kill(served_by, signal.SIGSTOP)
+        try:
+            os.kill(killed, signal.SIGKILL)
+            wait_until(lambda: is_zombie(killed), "it has ended")
+            client.connect(str(node.folder / "agent"))
+            client.send(SHELL)
+        finally:
+            os.kill(served_by, signal.SIGCONT)
+        client.settimeout(30)
+        assert client.recv(4096).startswith(b"refused ")
+
+
+def test_no_other_process_has_a_sessions_connection(node: MadeNode) -> None:
+    """Neither one that has waited since before, nor one that was forked since."""
+    with running(node) as served_by, contextlib.ExitStack() as stack:
+        first = waiting(served_by)
+        held = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) for _ in range(3)]
+        for client in held:
+            client.connect(str(node.folder / "agent"))
+        wait_until(lambda: len(forked(served_by)) == 4, "three sessions, and a process that waits")
+        os.kill(first, signal.SIGKILL)
+        assert select.select(held, [], [], 30)[0] == held[:1]
+        assert held[0].recv(4096) == b""
+
+
+def test_the_process_that_waits_knows_the_containers_that_are_there(node: MadeNode) -> None:
+    with running(node) as served_by:
+        before = waiting(served_by)
+        node.add("b" * 64, annotations={**ANNOTATIONS, "io.kubernetes.cri.sandbox-name": "web-1"})
+        wait_until(lambda: forked(served_by).isdisjoint({before}), "another one waits")
+        assert waiting(served_by) != before
+
+
+def test_nothing_waits_for_an_agent_that_was_killed(node: MadeNode) -> None:
+    with running(node) as served_by:
+        left = os.pidfd_open(waiting(served_by))
+        try:
+            os.kill(served_by, signal.SIGKILL)
+            assert select.select([left], [], [], 30)[0] == [left]
+        finally:
+            os.close(left)
 
 
 def test_nothing_of_a_session_is_left(node: MadeNode) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from node_access.containers import kernel
-from node_access.containers.tools import ACCOUNTS, BUSYBOX, SFTP_SERVER, NoTools, Tools, ToolSet, load_tools
+from node_access.containers.tools import ACCOUNTS, BUSYBOX, SFTP_SERVER, Mounts, NoTools, Tools, ToolSet, load_tools
 from tests.support.binaries import MissingPart, skip_or_fail
 
 pytestmark = pytest.mark.slow
@@ -71,6 +71,25 @@ def test_each_session_has_its_own(tools: Tools) -> None:
     finally:
         os.close(first)
         os.close(second)
+
+
+def test_what_was_made_before_goes_to_one_session_alone(tools: Tools) -> None:
+    if os.geteuid() != 0:
+        skip_or_fail(MissingPart("a file system needs root"))
+    before = len(os.listdir("/proc/self/fd"))
+    mounts = Mounts(tools.shell)
+    mounts.prepare()
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    taken = [mounts.take(), mounts.take()]
+    try:
+        assert len(os.listdir("/proc/self/fd")) == before + 2
+        assert os.fstat(taken[0]).st_dev != os.fstat(taken[1]).st_dev
+    finally:
+        for one in taken:
+            os.close(one)
+    mounts.prepare()
+    mounts.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_the_nodes_programs_are_found(tools: Tools) -> None:
