@@ -58,6 +58,7 @@ class ContainerParts:
     connections: ConnectionSecrets
     creators: Creators
     slots: TimedSemaphore
+    tools: NamedToolsImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def _container_parts(
     caches.on_cluster_change(connections.changed)
     caches.on_shards_changed(connections.shards_changed)
     ssh.authorities.on_change(connections.changed)
-    return ContainerParts(connections, creators, TimedSemaphore(LOOKS_AT_ONCE, LOOK_SECONDS))
+    return ContainerParts(connections, creators, TimedSemaphore(LOOKS_AT_ONCE, LOOK_SECONDS), permission.tools)
 
 
 def access_revocations(wing: AccessWing) -> RevocationList | NoRevocationList:
@@ -185,6 +186,7 @@ def access_of_cluster(wing: AccessWing, context: OptionalPartContext) -> tuple[O
         context.key,
         connections=wing.containers.connections,
         creators=wing.containers.creators,
+        tools=wing.containers.tools,
         slots=wing.containers.slots,
         changed=context.status_changed.set,
         now=partial(datetime.now, UTC),  # API servers let tokens end by their own clocks

@@ -30,11 +30,19 @@ CONTROL_CHARACTERS: Final = {"INT": b"\x03", "QUIT": b"\x1c"}
 _TERM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
 _VARIABLES: Final = f'export {SESSION_VARIABLE}="$1"; [ -z "$2" ] || export TERM="$2"; '
 _ORIGINAL: Final = '[ -z "$3" ] || export SSH_ORIGINAL_COMMAND="$3"; '
-_LOGIN: Final = f"{_VARIABLES}{_ORIGINAL}command -v bash >/dev/null 2>&1 && exec bash -l; exec sh -l"
-_RUN: Final = f'{_VARIABLES}{_ORIGINAL}sh -c "$4"; exit $?'
+_FOLDER: Final = '[ -z "$5" ] || cd "$5" || exit 126; '
+_LOGIN: Final = f"{_VARIABLES}{_FOLDER}{_ORIGINAL}command -v bash >/dev/null 2>&1 && exec bash -l; exec sh -l"
+_RUN: Final = f'{_VARIABLES}{_FOLDER}{_ORIGINAL}sh -c "$4"; exit $?'
 """The outer shell stays: containerd closes the input of a command that has closed its output, as ``cat > FILE`` does
 (``attachOutput`` in CRI's ``exec_io.go``). kubectl loses data so."""
 _SFTP: Final = f'{_VARIABLES}for one in {" ".join(SFTP_SERVERS)}; do [ ! -x "$one" ] || exec "$one"; done; exit 127'
+_TOOLS_SFTP: Final = (
+    'user="$(id -u)"; group="$(id -g)"; file="/dev/shm/node-access-$user"; '
+    'for one in /usr/lib/*/libnss_wrapper.so; do [ -e "$one" ] || continue; '
+    'echo "user:x:$user:$group::/:/" >"$file.passwd" && echo "user:x:$group:" >"$file.group" && export '
+    'LD_PRELOAD="$one" NSS_WRAPPER_PASSWD="$file.passwd" NSS_WRAPPER_GROUP="$file.group"; done; '
+)
+"""OpenSSH's server ends for a user without a name (``main`` of ``sftp-server.c``), and no image has all names."""
 _END: Final = (
     "round=0; while [ $round -lt 5 ]; do round=$((round + 1)); found=; for one in /proc/[0-9]*; do "
     f'case "$(tr "\\000" "\\n" <"$one/environ" 2>/dev/null || cat "$one/environ" 2>/dev/null)" in '
@@ -66,19 +74,30 @@ def terminal_type(stated: str) -> str:
     return stated if _TERM.fullmatch(stated) else "dumb"
 
 
-def session_command(mark: SessionMark, terminal: str, asked: str, forced: str) -> tuple[str, ...]:
-    """The program for a session. ``asked`` is empty for a shell, ``terminal`` is empty without a terminal.
+def session_command(mark: SessionMark, terminal: str, asked: str, forced: str, folder: str = "") -> tuple[str, ...]:
+    """The program for a session. ``asked`` is empty for a shell, ``terminal`` is empty without a terminal. It starts in
+    ``folder``, if that is named.
 
     A forced command runs instead of what was asked for, as with sshd.
     """
     command = forced or asked
     script = _RUN if command else _LOGIN
-    return ("sh", "-c", script, "sh", mark.value, terminal, asked if forced else "", command)
+    return ("sh", "-c", script, "sh", mark.value, terminal, asked if forced else "", command, folder)
+
+
+def probe_command() -> tuple[str, ...]:
+    """Succeeds where the image has a shell."""
+    return ("sh", "-c", ":")
 
 
 def sftp_command(mark: SessionMark) -> tuple[str, ...]:
     """The image's server of SFTP; exit code 127 if it has none."""
     return ("sh", "-c", _SFTP, "sh", mark.value, "")
+
+
+def tools_sftp_command(mark: SessionMark) -> tuple[str, ...]:
+    """The same in a tools container, whose image does not know the container's user."""
+    return ("sh", "-c", _TOOLS_SFTP + _SFTP, "sh", mark.value, "")
 
 
 def end_command(mark: SessionMark, signal: str) -> tuple[str, ...]:
@@ -100,7 +119,9 @@ __all__ = [
     "SIGNALS",
     "SessionMark",
     "end_command",
+    "probe_command",
     "session_command",
     "sftp_command",
     "terminal_type",
+    "tools_sftp_command",
 ]

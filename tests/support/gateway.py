@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from signer.crds import ACCESS_CRD_FILES
 from signer.kube.resources import ACCESS_GRANTS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SECRETS
+from signer.model.tools_image import NamedToolsImage, NoToolsImage, ToolsImage
 from tests.support.access_grants import AUTHORITY
 from tests.support.containers.cluster import ContainerCluster
 from tests.support.gateway_grants import CLUSTER, GATEWAY_NAMESPACE, connection_secret, container_grant
@@ -22,7 +23,8 @@ from tests.support.processes import Program, Programs, free_port
 DEFINITIONS: Final = Path(__file__).parents[2] / "deploy" / "crds-access"
 CREDENTIAL: Final = "gateway-of-the-test"
 """The user whose certificate the gateway has in the workload cluster."""
-TIMEOUT_SECONDS: Final = 60
+TIMEOUT_SECONDS: Final = 120
+NO_TOOLS: Final = NoToolsImage()
 _RBAC: Final = "rbac.authorization.k8s.io"
 _CORE_RULES: Final = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
@@ -38,6 +40,11 @@ _IMPERSONATION: Final = [
     {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]},
     {"apiGroups": [""], "resources": ["groups"], "verbs": ["impersonate"], "resourceNames": ["node-access:containers"]},
 ]
+
+
+def _tools_rules(tools: NamedToolsImage) -> list[dict[str, Any]]:
+    rule = {"apiGroups": [""], "resources": ["pods/ephemeralcontainers"], "verbs": ["patch"]}
+    return [rule] if isinstance(tools, ToolsImage) else []
 
 
 def _bound(name: str, rules: Sequence[Mapping[str, Any]], subject: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
@@ -153,8 +160,9 @@ class GrantOfTest:
 
 
 @contextlib.contextmanager
-def running_gateway(cluster: ContainerCluster) -> Iterator[GatewayOfTest]:
-    """The gateway; the cluster is its management cluster as well as its workload cluster.
+def running_gateway(cluster: ContainerCluster, tools: NamedToolsImage = NO_TOOLS) -> Iterator[GatewayOfTest]:
+    """The gateway; the cluster is its management cluster as well as its workload cluster. People may add
+    containers with ``tools``.
 
     Raises:
         MissingPart: OpenSSH is not installed.
@@ -166,14 +174,16 @@ def running_gateway(cluster: ContainerCluster) -> Iterator[GatewayOfTest]:
         client.post("/api/v1/namespaces", {"metadata": {"name": namespace}}).expect(201, 409)
     group = {"kind": "Group", "name": "node-access:containers"}
     for role, binding in (
-        _bound("node-access-containers", _CORE_RULES, group),
+        _bound("node-access-containers", [*_CORE_RULES, *_tools_rules(tools)], group),
         _bound("node-access-gateway", _IMPERSONATION, {"kind": "User", "name": CREDENTIAL}),
     ):
         client.post(CLUSTER_ROLES.collection(), role).expect(201, 409)
+        client.put(CLUSTER_ROLES.object(role["metadata"]["name"]), role).expect(200)
         client.post(CLUSTER_ROLE_BINDINGS.collection(), binding).expect(201, 409)
     kubeconfig = cluster.plane.kubeconfig(user=CREDENTIAL, groups=())
-    secret = connection_secret(CLUSTER, AUTHORITY, kubeconfig=kubeconfig.encode())
+    secret = connection_secret(CLUSTER, AUTHORITY, kubeconfig=kubeconfig.encode(), tools=tools)
     client.post(SECRETS.collection(GATEWAY_NAMESPACE), secret).expect(201, 409)
+    client.put(SECRETS.object(secret["metadata"]["name"], GATEWAY_NAMESPACE), secret).expect(200)
     with contextlib.closing(Programs("node-access-gateway-")) as programs:
         folder, port = programs.folder, free_port()
         ssh_keygen("-q", "-t", "ed25519", "-N", "", "-f", folder / "host_key").check_returncode()

@@ -28,8 +28,10 @@ from signer.gateway.ssh.bounds import bound_connection
 from signer.gateway.ssh.forwarding import open_port, require_pod_itself
 from signer.gateway.ssh.session import EXIT_FAILED, Session, SessionChannel
 from signer.gateway.streams import InvalidCommand, Output, PodName, exec_stream
+from signer.gateway.tools_starting import tools_container
 from signer.kube.errors import ApiError
 from signer.model.decision import printable
+from signer.model.tools_image import ToolsImage
 
 _LOG = logging.getLogger(__name__)
 WARNINGS: Final = (timedelta(minutes=10), timedelta(minutes=2))
@@ -370,11 +372,29 @@ class GatewayConnection(asyncssh.SSHServer):
         opening, address = self.opening(), self._logged_in().address
         async with self._parts.clusters.api(opening) as api:
             found = await self._parts.resolver.resolve(api, opening.container, address)
-        self._entered.pop(found.uid, None)
-        self._entered[found.uid] = (opening, found)
+        self._note_entered(found.uid, opening, found)
+        return found
+
+    def has_tools(self) -> bool:
+        """See Entered."""
+        opening = self.opening()
+        return isinstance(self._parts.openings.connection_of(opening.cluster).tools, ToolsImage)
+
+    async def tools(self, target: RunningContainer) -> RunningContainer:
+        """See Entered."""
+        opening = self.opening()
+        tools = self._parts.openings.connection_of(opening.cluster).tools
+        async with self._parts.clusters.api(opening) as api:
+            found = await tools_container(api, target, opening.uid, tools)
+        self._note_entered(f"{found.uid}/{found.container}", opening, found)
+        return found
+
+    def _note_entered(self, name: str, opening: Opening, container: RunningContainer) -> None:
+        """Its processes can be signalled; of too many, those of the last ones."""
+        self._entered.pop(name, None)
+        self._entered[name] = (opening, container)
         if len(self._entered) > MAXIMUM_ENTERED:
             del self._entered[next(iter(self._entered))]
-        return found
 
     def _logged_in(self) -> _LoggedIn:
         if not isinstance(self._state, _LoggedIn):

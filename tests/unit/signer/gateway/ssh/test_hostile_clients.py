@@ -58,7 +58,7 @@ async def test_an_honest_client_comes_in(world: World) -> None:
     key = world.grant()
     async with world.connect(key) as client:
         assert (await client.run("echo hello")).exit_status == 0
-    assert world.commands[0][-1] == "echo hello"
+    assert world.commands[0][-2:] == ("echo hello", "")
 
 
 async def closed_by_gateway(port: int, sent: bytes) -> bytes:
