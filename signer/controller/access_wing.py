@@ -45,6 +45,7 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.recorder import Recorder
 from signer.kube.client import Client
 from signer.kube.scheduling import TimedSemaphore
+from signer.model.tools_image import NamedToolsImage
 from signer.store.caches import Caches
 
 WEBHOOK_CONFIGURATION = "node-access"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,8 @@ CREDENTIAL: Final = "gateway-of-the-test"
 """The user whose certificate the gateway has in the workload cluster."""
 TIMEOUT_SECONDS: Final = 120
 NO_TOOLS: Final = NoToolsImage()
+_NUMBERS: Final = itertools.count(21)
+"""Of grants: the gateways of a cluster, one after another, share them."""
 _RBAC: Final = "rbac.authorization.k8s.io"
 _CORE_RULES: Final = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
@@ -61,7 +64,6 @@ class GatewayOfTest:
     program: Program
     port: int
     folder: Path
-    numbers: list[int] = field(default_factory=lambda: [20])
 
     def log(self) -> str:
         """The gateway's log."""
@@ -71,8 +73,7 @@ class GatewayOfTest:
         self, container: Mapping[str, Any], *, lifetime: timedelta = timedelta(minutes=30), **how: Any
     ) -> GrantOfTest:
         """A ready grant with a fresh key. ``how`` goes to ``container_grant``."""
-        self.numbers[0] += 1
-        name = f"grant-{self.numbers[0]}"
+        name = f"grant-{next(_NUMBERS)}"
         key = self.folder / name
         ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key).check_returncode()
         line = key.with_suffix(".pub").read_text().strip()

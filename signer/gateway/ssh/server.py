@@ -274,10 +274,11 @@ class GatewayConnection(asyncssh.SSHServer):
 
     def _end_mark(self) -> SessionMark:
         """With the grant ends what any gateway has left of it in these containers, one that was killed among them."""
+        opening = self._logged_in().opening
         try:
-            self.opening()
+            self._parts.openings.again(opening)
         except Closed:
-            return SessionMark.of_grant(self._logged_in().opening.uid)
+            return SessionMark.of_grant(opening.uid)
         return self.mark
 
     async def _signal_all(self, mark: SessionMark, name: str) -> None:
@@ -360,8 +361,8 @@ class GatewayConnection(asyncssh.SSHServer):
     # For sessions
 
     def opening(self) -> Opening:
-        """What is open now. Raises Closed."""
-        return self._parts.openings.again(self._logged_in().opening)
+        """What is open now for a new session. Raises Closed."""
+        return self._parts.openings.require_admitted(self._logged_in().opening)
 
     def api(self) -> PersonAPI:
         """The workload cluster in the person's name. Raises Closed."""

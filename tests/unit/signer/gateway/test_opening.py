@@ -14,7 +14,15 @@ from attestors.wire.ssh.options import VerifyRequired, parse_network
 from attestors.wire.ssh.principals import PlainPrincipal
 from attestors.wire.ssh.signatures import sign
 from signer.authority.ssh.authorities import UserAuthority
-from signer.gateway.opening import CLOCK_TOLERANCE, Closed, ClosedReason, Opening, grant_of, opening_of
+from signer.gateway.opening import (
+    CLOCK_TOLERANCE,
+    Closed,
+    ClosedReason,
+    Opening,
+    admitted,
+    continued,
+    grant_of,
+)
 from signer.model.cluster import ClusterKey
 from tests.support.access_grants import AUTHORITY, HOUR, NOW
 from tests.support.access_objects import USER_KEY, grant_object
@@ -22,11 +30,12 @@ from tests.support.gateway_grants import UID, container_grant
 from tests.support.openssh import public_keys
 from tests.unit.signer.authority.ssh.requests import authority_key
 
+OTHER_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPjHUyfKmhKPaLC7D8u6oh1z9UIgXVy2Pj29E940gSaA"
 OTHER: Final = UserAuthority(authority_key("ed25519", 301))
 
 
 def opened(manifest: dict[str, Any], *, now: Any = NOW, authorities: Any = (AUTHORITY.public_key,)) -> Opening:
-    return opening_of(grant_of(manifest), authorities, now)
+    return admitted(grant_of(manifest), authorities, now)
 
 
 def refused(manifest: dict[str, Any], **how: Any) -> ClosedReason:
@@ -80,10 +89,10 @@ def test_a_creators_name_comes_back_as_it_was() -> None:
     [
         (lambda one: one["metadata"].update(deletionTimestamp="2026-11-27T14:10:00Z"), ClosedReason.ENDED),
         (lambda one: one["spec"].update(suspend=True), ClosedReason.ENDED),
-        (lambda one: one["status"]["conditions"][0].update(status="False"), ClosedReason.ENDED),
-        (lambda one: one["status"]["conditions"].append({"type": "Ready", "status": "True"}), ClosedReason.ENDED),
-        (lambda one: one["status"].update(conditions=[]), ClosedReason.ENDED),
-        (lambda one: one["status"].update(conditions=["Ready"]), ClosedReason.ENDED),
+        (lambda one: one["status"]["conditions"][0].update(status="False"), ClosedReason.NOT_READY),
+        (lambda one: one["status"]["conditions"].append({"type": "Ready", "status": "True"}), ClosedReason.NOT_READY),
+        (lambda one: one["status"].update(conditions=[]), ClosedReason.NOT_READY),
+        (lambda one: one["status"].update(conditions=["Ready"]), ClosedReason.NOT_READY),
         (lambda one: one["status"].update(certificates=[]), ClosedReason.NOT_CERTIFIED),
         (lambda one: one["status"]["certificates"][0].update(hop="node"), ClosedReason.NOT_CERTIFIED),
         (lambda one: one["status"].update(certificates=one["status"]["certificates"] * 2), ClosedReason.NOT_CERTIFIED),
@@ -158,3 +167,110 @@ def test_a_broken_signature_is_refused() -> None:
 def test_certificates_that_the_controller_does_not_make_are_refused(changes: dict[str, Any]) -> None:
     """Also if a user authority has signed them."""
     assert refused(resigned(container_grant(), **changes)) is ClosedReason.CERTIFICATE_REFUSED
+
+
+# The rule for new sessions, and for those that run
+
+GOES_ON, ENDS, ADMITTED = "goes on", "ends", "admitted"
+PERMISSIONS: Final = {"pty": True, "portForwarding": True}
+MINUTE: Final = timedelta(minutes=1)
+
+
+def rule(manifest: dict[str, Any], *, now: Any, authorities: Any) -> tuple[str, str]:
+    """What becomes of a session by the grant as it was made, and of somebody who comes now."""
+    session = opened(container_grant(permissions=PERMISSIONS))
+    try:
+        grant = grant_of(manifest)
+    except Closed as closed:
+        return ENDS, closed.reason.value
+    try:
+        continued(grant, session, authorities, now)
+        before = GOES_ON
+    except Closed:
+        before = ENDS
+    try:
+        admitted(grant, authorities, now)
+    except Closed as closed:
+        return before, closed.reason.value
+    return before, ADMITTED
+
+
+def held(manifest: dict[str, Any]) -> dict[str, Any]:
+    manifest["status"]["conditions"][0].update(status="False", reason="CreatorUnproven")
+    return manifest
+
+
+def without_certificate(manifest: dict[str, Any]) -> dict[str, Any]:
+    manifest["status"]["certificates"] = []
+    return manifest
+
+
+def grant(**how: Any) -> dict[str, Any]:
+    return container_grant(**{"permissions": PERMISSIONS, **how})
+
+
+@pytest.mark.parametrize(
+    ("manifest", "minutes", "authority", "running", "coming"),
+    [
+        pytest.param(grant(), 0, AUTHORITY, GOES_ON, ADMITTED, id="ready"),
+        pytest.param(held(grant()), 0, AUTHORITY, GOES_ON, "NotReady", id="held: a hiccup of the controller"),
+        pytest.param(
+            {**grant(), "status": grant()["status"] | {"conditions": []}},
+            0,
+            AUTHORITY,
+            GOES_ON,
+            "NotReady",
+            id="held: no conditions",
+        ),
+        pytest.param(held(grant()), 59, AUTHORITY, GOES_ON, "NotReady", id="held to the last minute"),
+        pytest.param(held(grant()), 60, AUTHORITY, ENDS, "Expired", id="held, and expired: nothing renews it"),
+        pytest.param(grant(), 60, AUTHORITY, ENDS, "Expired", id="expired"),
+        pytest.param(grant(now=NOW + 40 * MINUTE), 70, AUTHORITY, GOES_ON, ADMITTED, id="renewed"),
+        pytest.param(without_certificate(grant()), 0, AUTHORITY, ENDS, "NotCertified", id="the certificate is gone"),
+        pytest.param(without_certificate(held(grant())), 0, AUTHORITY, ENDS, "NotCertified", id="ended"),
+        pytest.param({**grant(), "status": {}}, 0, AUTHORITY, ENDS, "NotCertified", id="the status is gone"),
+        pytest.param(grant(suspend=True), 0, AUTHORITY, ENDS, "Ended", id="suspended"),
+        pytest.param(held(grant(suspend=True)), 0, AUTHORITY, ENDS, "Ended", id="suspended and held"),
+        pytest.param(grant(), 0, OTHER, ENDS, "AuthorityUnknown", id="the authority was revoked"),
+        pytest.param(held(grant()), 0, OTHER, ENDS, "AuthorityUnknown", id="the authority was revoked, held"),
+        pytest.param(grant(creator="mallory"), 0, AUTHORITY, ENDS, ADMITTED, id="another person"),
+        pytest.param(
+            grant(container={"namespace": "shop", "pod": "db-0", "container": "app"}),
+            0,
+            AUTHORITY,
+            ENDS,
+            ADMITTED,
+            id="another container",
+        ),
+        pytest.param(grant(number=12), 0, AUTHORITY, ENDS, ADMITTED, id="another grant"),
+        pytest.param(grant(sshPublicKey=OTHER_KEY), 0, AUTHORITY, ENDS, ADMITTED, id="another key"),
+        pytest.param(
+            grant(permissions={"pty": False, "portForwarding": True}),
+            0,
+            AUTHORITY,
+            ENDS,
+            ADMITTED,
+            id="no terminal any more",
+        ),
+        pytest.param(grant(permissions={"pty": True}), 0, AUTHORITY, ENDS, ADMITTED, id="no ports any more"),
+        pytest.param(
+            grant(permissions={**PERMISSIONS, "command": "uptime"}),
+            0,
+            AUTHORITY,
+            ENDS,
+            ADMITTED,
+            id="one command alone",
+        ),
+    ],
+)
+def test_who_comes_in_and_who_stays(
+    manifest: dict[str, Any], minutes: int, authority: UserAuthority, running: str, coming: str
+) -> None:
+    found = rule(manifest, now=NOW + minutes * MINUTE, authorities=(authority.public_key,))
+    assert found == (running, coming)
+
+
+def test_a_wider_certificate_covers_a_session() -> None:
+    session = opened(container_grant(permissions={"pty": False}))
+    wider = grant_of(container_grant(permissions=PERMISSIONS))
+    assert continued(wider, session, (AUTHORITY.public_key,), NOW).has_port_forwarding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import ipaddress
 import logging
 import ssl
@@ -314,6 +315,29 @@ async def test_with_its_grant_everything_ends_that_any_gateway_left(world: World
     await until(lambda: signals(world))
     assert signals(world) == [(f"{uid}.", "KILL")]
     assert SESSION_VARIABLE in world.commands[0][2]
+
+
+async def test_a_grant_that_is_held_keeps_its_session_and_starts_none(world: World) -> None:
+    """Ready is False for a moment. What runs goes on; what the end of one connection stops is its own."""
+    key = world.grant()
+    world.script = hang
+    async with world.connect(key) as client:
+        process = await client.create_process("echo hang")
+        assert await process.stdout.readline() == "begun\n"
+        held = copy.deepcopy(world.grants)
+        held[0]["status"]["conditions"][0]["status"] = "False"
+        world.show(held)
+        process.stdin.write("still here\n")
+        assert await process.stdout.readline() == "still here\n"
+        refused = await client.run("true")
+        assert refused.exit_status == 255
+        assert "is not ready now" in str(refused.stderr)
+        async with world.connect(key) as second:
+            await second.wait_closed()
+        assert world.logins("NotReady") == 1
+        assert len(world.commands) == 1
+    await until(lambda: signals(world))
+    assert signals(world) == [(world.commands[0][4], "KILL")], "not those of the whole grant"
 
 
 async def test_ingress_that_no_longer_has_the_client_ends_its_connection(world: World) -> None:
