@@ -18,7 +18,7 @@ from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.keys import PublicKey, parse_public_key
 from signer.gateway.clusters import Clusters
 from signer.gateway.commands import SessionMark, end_command
-from signer.gateway.limits import Connections, Limits, TooMany, counted_address
+from signer.gateway.limits import Connections, Limits, Place, TooMany, counted_address
 from signer.gateway.metrics import GatewayMetrics
 from signer.gateway.opening import Closed, Opening
 from signer.gateway.openings import Address, Openings, Refused, require_source
@@ -101,7 +101,7 @@ class GatewayConnection(asyncssh.SSHServer):
         self._places: set[object] = set()
         """One for each channel, from the request to open it until it is closed."""
         self._source: Address | None = None
-        self._counted = ""
+        self._place: Place | None = None
         self._channels: set[asyncio.Task[None]] = set()
         self._sessions: set[SessionChannel] = set()
         self._entered: dict[str, tuple[Opening, RunningContainer]] = {}
@@ -121,9 +121,7 @@ class GatewayConnection(asyncssh.SSHServer):
         text = str(peer[0]).partition("%")[0] if peer else ""
         try:
             self._source = ipaddress.ip_address(text)
-            counted = counted_address(self._source)
-            self._parts.connections.opened(counted)
-            self._counted = counted
+            self._place = self._parts.connections.opened(counted_address(self._source))
         except (ValueError, TooMany):
             self._parts.metrics.login("TooMany")
             conn.abort()
@@ -137,8 +135,8 @@ class GatewayConnection(asyncssh.SSHServer):
             timer.cancel()
         for task in tuple(self._channels):
             task.cancel()
-        if self._counted:
-            self._parts.connections.closed(self._counted)
+        if self._place is not None:
+            self._place.closed()
         if isinstance(self._state, _LoggedIn):
             self._parts.metrics.sessions.dec()
             self._log("logout", self._state.opening)
@@ -184,13 +182,16 @@ class GatewayConnection(asyncssh.SSHServer):
             self._refuse(error.reason, error.message)
         except SSHRefused as refused:
             self._refuse("AddressInvalid", refused.message)
+        except TooMany as error:
+            self._refuse("TooMany", str(error))
 
     def _enter(self) -> None:
-        if self._key is None or self._source is None:
-            raise TypeError("asyncssh has logged in a client without a key")
+        if self._key is None or self._source is None or self._place is None:
+            raise TypeError("asyncssh has logged in a client without a key or a place")
         self._user = str(self._conn.get_extra_info("username"))  # that of the signature
         address = parse_container_address(self._user)
         opening = self._parts.openings.find(self._key, address, self._source)
+        self._place.logged_in()
         self._state = _LoggedIn(opening, address)
         self.mark = SessionMark.of_connection(opening.uid)
         self._stop_listening = self._parts.openings.listen(opening.uid, self._changed)
