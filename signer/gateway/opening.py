@@ -27,6 +27,10 @@ from signer.rules.access_certificates import Hop, parse_grant_key_id
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=2)
 """Certificates begin a minute before they are made. The gateway's clock may be so much slower than the controller's."""
+LONGEST_CERTIFICATE: Final = timedelta(hours=2)
+"""The controller makes them for an hour, beginning a minute before. A longer one is somebody else's, and would let
+sessions go on for so long while the gateway is out of touch.
+"""
 _READY: Final = "Ready"
 _MAXIMUM_CERTIFICATES: Final = 4
 _MAXIMUM_CONDITIONS: Final = 32
@@ -152,6 +156,8 @@ def opening_of(grant: AccessGrant, authorities: Sequence[PublicKey], now: dateti
         or now.timestamp() >= certificate.valid_before
     ):
         raise Closed(ClosedReason.EXPIRED, "the grant's certificate is not valid now")
+    if certificate.valid_before - certificate.valid_after > LONGEST_CERTIFICATE.total_seconds():
+        raise Closed(ClosedReason.CERTIFICATE_REFUSED, "the certificate is for longer than the controller makes one")
     options = certificate.critical_options
     return Opening(
         cluster=grant.cluster,

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from copy import deepcopy
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from attestors.wire.ssh.certificate import Certificate, SignedCertificate, parse_certificate_line
 from attestors.wire.ssh.container_names import Container, Pod
 from attestors.wire.ssh.options import VerifyRequired, parse_network
 from attestors.wire.ssh.principals import PlainPrincipal
 from attestors.wire.ssh.signatures import sign
+from signer.access.lifetimes import MAXIMUM_CERTIFICATE_DURATION
 from signer.authority.ssh.authorities import UserAuthority
 from signer.gateway.opening import (
     CLOCK_TOLERANCE,
+    LONGEST_CERTIFICATE,
     Closed,
     ClosedReason,
     Opening,
@@ -27,7 +31,7 @@ from signer.model.cluster import ClusterKey
 from tests.support.access_grants import AUTHORITY, HOUR, NOW
 from tests.support.access_objects import USER_KEY, grant_object
 from tests.support.gateway_grants import UID, container_grant
-from tests.support.openssh import public_keys
+from tests.support.openssh import public_keys, ssh_keygen
 from tests.unit.signer.authority.ssh.requests import authority_key
 
 OTHER_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPjHUyfKmhKPaLC7D8u6oh1z9UIgXVy2Pj29E940gSaA"
@@ -274,3 +278,109 @@ def test_a_wider_certificate_covers_a_session() -> None:
     session = opened(container_grant(permissions={"pty": False}))
     wider = grant_of(container_grant(permissions=PERMISSIONS))
     assert continued(wider, session, (AUTHORITY.public_key,), NOW).has_port_forwarding
+
+
+# Grants that somebody has written who may write them, and their status
+
+
+def written_into(manifest: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The certificate of another grant in this one's status."""
+    manifest["status"]["certificates"] = deepcopy(other["status"]["certificates"])
+    return manifest
+
+
+def by_ssh_keygen(folder: Path, *options: str) -> str:
+    """A certificate for the grant's key, container and key id, by the Cluster's authority, with more options."""
+    (folder / "ca").touch(mode=0o600)
+    encoding = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    (folder / "ca").write_bytes(AUTHORITY.private_key.private_bytes(*encoding))
+    (folder / "user.pub").write_text(f"{USER_KEY}\n")
+    names = ["-I", f"grant/team-a/repair/{UID.format(11)}/alice", "-n", "shop_web-0_app"]
+    times = [one.strftime("%Y%m%d%H%M%SZ") for one in (NOW, NOW + HOUR)]
+    names += ["-V", ":".join(times)]
+    ssh_keygen("-q", "-s", folder / "ca", *names, *options, folder / "user.pub").check_returncode()
+    return " ".join((folder / "user-cert.pub").read_text().split()[:2])
+
+
+def test_a_certificate_of_ssh_keygen_for_the_same_is_taken(tmp_path: Path) -> None:
+    """So that the tests below refuse for what they add."""
+    manifest = container_grant()
+    manifest["status"]["certificates"][0]["certificate"] = by_ssh_keygen(tmp_path)
+    assert opened(manifest).creator == "alice"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-O", "critical:frobnicate@example.com=x"],
+        ["-O", "verify-required"],
+        ["-O", "critical:source-address"],
+        ["-h"],
+        ["-n", "shop_web-0_app,shop_db-0_app"],
+        ["-n", "root"],
+        ["-V", "always:forever"],
+        ["-V", "19700101000000Z:20991231235959Z"],
+    ],
+)
+def test_certificates_that_the_gateway_cannot_keep_are_refused(tmp_path: Path, options: list[str]) -> None:
+    manifest = container_grant()
+    manifest["status"]["certificates"][0]["certificate"] = by_ssh_keygen(tmp_path, *options)
+    assert refused(manifest) is ClosedReason.CERTIFICATE_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        pytest.param(
+            container_grant(number=12, creator="admin"), ClosedReason.CERTIFICATE_REFUSED, id="of another grant"
+        ),
+        pytest.param(container_grant(name="other"), ClosedReason.CERTIFICATE_REFUSED, id="of another name"),
+        pytest.param(
+            container_grant(clusterRef={"name": "staging"}, authority=OTHER),
+            ClosedReason.AUTHORITY_UNKNOWN,
+            id="of another cluster",
+        ),
+        pytest.param(container_grant(authority=OTHER), ClosedReason.AUTHORITY_UNKNOWN, id="of another authority"),
+        pytest.param(container_grant(now=NOW - 2 * HOUR), ClosedReason.EXPIRED, id="expired"),
+        pytest.param(container_grant(now=NOW + 2 * HOUR), ClosedReason.EXPIRED, id="not valid yet"),
+        pytest.param(
+            container_grant({"namespace": "kube-system", "pod": "etcd", "container": "etcd"}),
+            ClosedReason.CERTIFICATE_REFUSED,
+            id="of another container",
+        ),
+    ],
+)
+def test_a_certificate_that_is_not_this_grants_opens_nothing_and_ends_sessions(
+    other: dict[str, Any], reason: ClosedReason
+) -> None:
+    session = opened(container_grant())
+    hostile = written_into(container_grant(), other)
+    assert refused(hostile) is reason
+    with pytest.raises(Closed):
+        continued(grant_of(hostile), session, (AUTHORITY.public_key,), NOW)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"certificates": "x"},
+        {"certificates": [7, None, []]},
+        {"certificates": [{"hop": "container", "certificate": 7}]},
+        {"certificates": [{"hop": "container", "certificate": "x" * 1024 * 1024}]},
+        {"certificates": [{"hop": "container"}] * 100_000},
+        {"certificates": [{"hop": ["container"], "certificate": "x"}]},
+        {"conditions": [{"type": "Ready", "status": "True"}] * 100_000},
+        {"conditions": [{"type": ["Ready"], "status": True}]},
+        {"conditions": {"type": "Ready"}},
+        {"conditions": None, "certificates": None},
+    ],
+)
+def test_a_status_of_any_form_opens_nothing(status: dict[str, Any]) -> None:
+    manifest = container_grant()
+    manifest["status"] |= status
+    assert refused(manifest) in (ClosedReason.NOT_CERTIFIED, ClosedReason.CERTIFICATE_REFUSED, ClosedReason.NOT_READY)
+
+
+def test_the_controllers_longest_certificate_is_taken() -> None:
+    assert MAXIMUM_CERTIFICATE_DURATION + MINUTE <= LONGEST_CERTIFICATE
+    assert opened(container_grant(lifetime=MAXIMUM_CERTIFICATE_DURATION)).creator == "alice"

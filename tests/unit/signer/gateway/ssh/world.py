@@ -36,6 +36,7 @@ from tests.unit.signer.kube.support import Authority, aiohttp_server
 
 USER: Final = "shop_web-0_app"
 Script = Callable[[web.WebSocketResponse, tuple[str, ...]], Awaitable[None]]
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 _POD: Final = {
     "metadata": {"name": "web-0", "namespace": "shop", "uid": "p-1"},
     "spec": {},
@@ -49,6 +50,12 @@ async def succeed(websocket: web.WebSocketResponse, command: tuple[str, ...]) ->
     await websocket.send_bytes(SUCCESS)
 
 
+async def usual(request: web.Request) -> web.StreamResponse | None:
+    """None: the server answers as an API server does."""
+    del request
+    return None
+
+
 @dataclass
 class World:
     """The gateway, and what the API server was asked to run."""
@@ -58,6 +65,8 @@ class World:
     commands: list[tuple[str, ...]] = field(default_factory=list)
     grants: list[dict[str, Any]] = field(default_factory=list)
     script: Script = succeed
+    answer: Answer = usual
+    """Before anything else."""
     pod: dict[str, Any] = field(default_factory=lambda: copy.deepcopy(_POD))
     containers: list[str] = field(default_factory=list)
     """In which each command ran."""
@@ -111,6 +120,9 @@ async def gateway(
     found: list[World] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
+        hostile = await found[0].answer(request)
+        if hostile is not None:
+            return hostile
         if not request.path.endswith("/exec"):
             if request.method == "PATCH":
                 (container,) = (await request.json())["spec"]["ephemeralContainers"]
