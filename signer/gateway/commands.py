@@ -6,6 +6,7 @@ found again by one of them. What a person asks for is an argument of that shell,
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ SIGNALS: Final = frozenset({"ABRT", "ALRM", "HUP", "INT", "KILL", "PIPE", "QUIT"
 """Names of signals (RFC 4254 section 6.10) that a session passes on."""
 CONTROL_CHARACTERS: Final = {"INT": b"\x03", "QUIT": b"\x1c"}
 """What a terminal makes these signals of."""
+_PLACE_CHARACTERS: Final = 12
 _TERM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
 _VARIABLES: Final = f'export {SESSION_VARIABLE}="$1"; [ -z "$2" ] || export TERM="$2"; '
 _ORIGINAL: Final = '[ -z "$3" ] || export SSH_ORIGINAL_COMMAND="$3"; '
@@ -45,11 +47,28 @@ _TOOLS_SFTP: Final = (
 """OpenSSH's server ends for a user without a name (``main`` of ``sftp-server.c``), and no image has all names."""
 _END: Final = (
     "round=0; while [ $round -lt 5 ]; do round=$((round + 1)); found=; for one in /proc/[0-9]*; do "
-    f'case "$(tr "\\000" "\\n" <"$one/environ" 2>/dev/null || cat "$one/environ" 2>/dev/null)" in '
+    '[ "$one" != "/proc/$$" ] || continue; '
+    'case "$(tr "\\000" "\\n" <"$one/environ" 2>/dev/null || cat "$one/environ" 2>/dev/null)" in '
+    f'*"{SESSION_VARIABLE}=${{3:-.}}"*) ;; '
     f'*"{SESSION_VARIABLE}=$1"*) kill -"$2" "${{one#/proc/}}" 2>/dev/null && found=1;; esac; done; '
     '[ -n "$found" ] && [ "$2" = KILL ] || break; done; :'
 )
-"""Again while it finds processes: one may have forked meanwhile."""
+"""Again while it finds processes: one may have forked meanwhile. Never itself: in a tools container it has the grant's
+mark. What begins with the third argument is spared.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayIdentity:
+    """Which gateway, and which process of it: what a killed one has left is found by the next one in its place."""
+
+    place: str
+    process: str
+
+    @classmethod
+    def of(cls, place: str) -> GatewayIdentity:
+        """A new process in that place, such as a host and a port at which only one gateway listens at a time."""
+        return cls(hashlib.sha256(place.encode()).hexdigest()[:_PLACE_CHARACTERS], secrets.token_hex(4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +83,19 @@ class SessionMark:
         return cls(f"{uid}.")
 
     @classmethod
-    def of_connection(cls, uid: str) -> SessionMark:
+    def of_place(cls, uid: str, gateway: GatewayIdentity) -> SessionMark:
+        """The beginning of the marks of all connections by that grant through any gateway in that place."""
+        return cls(f"{cls.of_grant(uid).value}{gateway.place}.")
+
+    @classmethod
+    def of_process(cls, uid: str, gateway: GatewayIdentity) -> SessionMark:
+        """The beginning of the marks of all connections by that grant through that process."""
+        return cls(f"{cls.of_place(uid, gateway).value}{gateway.process}.")
+
+    @classmethod
+    def of_connection(cls, uid: str, gateway: GatewayIdentity) -> SessionMark:
         """One that no other process can have by chance, of a connection by the grant with that UID."""
-        return cls(f"{cls.of_grant(uid).value}{secrets.token_hex(16)}")
+        return cls(f"{cls.of_process(uid, gateway).value}{secrets.token_hex(16)}")
 
 
 def terminal_type(stated: str) -> str:
@@ -100,6 +129,12 @@ def tools_sftp_command(mark: SessionMark) -> tuple[str, ...]:
     return ("sh", "-c", _TOOLS_SFTP + _SFTP, "sh", mark.value, "")
 
 
+def leftovers_command(uid: str, gateway: GatewayIdentity) -> tuple[str, ...]:
+    """Ends what earlier gateways in the place of this one have left of a grant, and nothing of this one."""
+    mark, spared = SessionMark.of_place(uid, gateway), SessionMark.of_process(uid, gateway)
+    return ("sh", "-c", _END, "sh", mark.value, "KILL", spared.value)
+
+
 def end_command(mark: SessionMark, signal: str) -> tuple[str, ...]:
     """Sends a signal to every process of a connection that has kept its environment.
 
@@ -117,7 +152,9 @@ __all__ = [
     "SFTP",
     "SFTP_SERVERS",
     "SIGNALS",
+    "GatewayIdentity",
     "SessionMark",
+    "leftovers_command",
     "end_command",
     "probe_command",
     "session_command",

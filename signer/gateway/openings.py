@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from attestors.wire.ssh.container_names import Container, ContainerAddress, OnlyContainer, Pod, Workload
 from attestors.wire.ssh.keys import PublicKey
-from signer.gateway.opening import Closed, ClosedReason, Opening, admitted, continued, grant_of, is_live
+from signer.gateway.opening import Closed, ClosedReason, Opening, admitted, continued, grant_of, is_live, opening_of
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.model.access import AccessGrant
@@ -173,6 +174,14 @@ class Openings:
         """
         self._admitted(self._grant_of(opening))
         return self.again(opening)
+
+    def live(self) -> list[Opening]:
+        """Each grant's opening, whether it is ready or not."""
+        found = []
+        for grant in self.grants.objects.values():
+            with contextlib.suppress(Closed):
+                found.append(opening_of(grant, self._authorities(grant), self._now()))
+        return found
 
     def connection_of(self, cluster: ClusterKey) -> GatewayConnection:
         """The connection to a Cluster.

@@ -15,7 +15,7 @@ from signer.gateway.tools_container import (
     require_ours,
     tools_state,
 )
-from signer.kube.calls import QueryTypedPatch
+from signer.kube.calls import Query, QueryTypedPatch
 from signer.kube.errors import ApiError, Conflict, NotFound
 from signer.kube.resources import PODS
 from signer.model.decision import printable
@@ -63,6 +63,27 @@ async def tools_container(
         raise NotResolved("the tools container has not started yet; try again in a minute") from None
 
 
+async def running_tools_container(
+    api: Query, target: RunningContainer, grant_uid: str, tools: NamedToolsImage
+) -> RunningContainer:
+    """The grant's tools container beside ``target``, if it runs.
+
+    Raises:
+        NotResolved: it does not.
+        ApiError: the workload cluster does not answer.
+    """
+    if isinstance(tools, NoToolsImage):
+        raise NotResolved(SWITCHED_OFF)
+    pod = await api.get(PODS.object(target.pod, target.namespace))
+    try:
+        state = tools_state(pod, target.container, grant_uid, tools)
+    except NoToolsContainer as error:
+        raise NotResolved(error.message) from None
+    if not isinstance(state, Runs) or text_of(mapping_of(pod, "metadata"), "uid") != target.uid:
+        raise NotResolved("no tools container of the grant runs in the pod")
+    return replace(target, container=state.name)
+
+
 async def _add(api: QueryTypedPatch, target: RunningContainer, container: Mapping[str, Any]) -> None:
     """With the pod's UID, so that no other pod of the name gets it."""
     patch = {"metadata": {"uid": target.uid}, "spec": {"ephemeralContainers": [dict(container)]}}
@@ -81,4 +102,4 @@ async def _add(api: QueryTypedPatch, target: RunningContainer, container: Mappin
     require_ours(found[0], container)
 
 
-__all__ = ["POLL_SECONDS", "START_SECONDS", "SWITCHED_OFF", "tools_container"]
+__all__ = ["POLL_SECONDS", "START_SECONDS", "SWITCHED_OFF", "running_tools_container", "tools_container"]

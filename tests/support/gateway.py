@@ -6,8 +6,8 @@ import contextlib
 import itertools
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -56,7 +56,7 @@ def _bound(name: str, rules: Sequence[Mapping[str, Any]], subject: Mapping[str, 
     return role, {"metadata": {"name": name}, "roleRef": reference, "subjects": [{"apiGroup": _RBAC, **subject}]}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GatewayOfTest:
     """A gateway that runs."""
 
@@ -64,6 +64,13 @@ class GatewayOfTest:
     program: Program
     port: int
     folder: Path
+    start: Callable[[], Program] = field(repr=False)
+    """Starts it again, at the same port."""
+
+    def kill(self) -> None:
+        """As the kernel does when memory runs out."""
+        self.program.process.kill()
+        self.program.process.wait()
 
     def log(self) -> str:
         """The gateway's log."""
@@ -196,6 +203,11 @@ def running_gateway(cluster: ContainerCluster, tools: NamedToolsImage = NO_TOOLS
         files = [f"--host-key={folder / 'host_key'}", f"--kubeconfig={folder / 'kubeconfig'}"]
         addresses = ["--health-addr=", "--diagnostics-address="]
         words = [sys.executable, "-m", "signer.gateway.entry", *arguments, *files, *addresses]
-        program = programs.start("node-access-gateway", words)
-        program.wait_ready(lambda: '"started"' in program.log.read_text())
-        yield GatewayOfTest(cluster, program, port, folder)
+
+        def start() -> Program:
+            program = programs.start("node-access-gateway", words)
+            before = program.log.read_text().count('"started"')
+            program.wait_ready(lambda: program.log.read_text().count('"started"') > before)
+            return program
+
+        yield GatewayOfTest(cluster, start(), port, folder, start)

@@ -17,17 +17,18 @@ from attestors.wire.ssh.container_names import ContainerAddress, Pod, parse_cont
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.keys import PublicKey, parse_public_key
 from signer.gateway.clusters import Clusters
-from signer.gateway.commands import SessionMark, end_command
+from signer.gateway.commands import GatewayIdentity, SessionMark, end_command
 from signer.gateway.limits import Connections, Limits, Place, TooMany, counted_address
 from signer.gateway.metrics import GatewayMetrics
 from signer.gateway.opening import Closed, Opening
 from signer.gateway.openings import Address, Openings, Refused, require_source
 from signer.gateway.person import PersonAPI
 from signer.gateway.resolver import Resolver, RunningContainer
+from signer.gateway.running import run_to_its_end
 from signer.gateway.ssh.bounds import bound_connection
 from signer.gateway.ssh.forwarding import open_port, require_pod_itself
 from signer.gateway.ssh.session import EXIT_FAILED, Session, SessionChannel
-from signer.gateway.streams import InvalidCommand, Output, PodName, exec_stream
+from signer.gateway.streams import InvalidCommand
 from signer.gateway.tools_starting import tools_container
 from signer.kube.errors import ApiError
 from signer.model.decision import printable
@@ -59,6 +60,7 @@ class Parts:
     now: Callable[[], datetime]
     limits: Limits
     connections: Connections
+    identity: GatewayIdentity
     live: set[GatewayConnection] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """What goes on after a connection."""
@@ -91,7 +93,7 @@ class GatewayConnection(asyncssh.SSHServer):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._state: _State = _NotLoggedIn()
-        self.mark = SessionMark.of_connection("")
+        self.mark = SessionMark.of_connection("", parts.identity)
         self.reads = asyncio.Event()
         self._user = ""
         self._key: PublicKey | None = None
@@ -193,7 +195,7 @@ class GatewayConnection(asyncssh.SSHServer):
         opening = self._parts.openings.find(self._key, address, self._source)
         self._place.logged_in()
         self._state = _LoggedIn(opening, address)
-        self.mark = SessionMark.of_connection(opening.uid)
+        self.mark = SessionMark.of_connection(opening.uid, self._parts.identity)
         self._stop_listening = self._parts.openings.listen(opening.uid, self._changed)
         self._set_timers(opening)
         self._parts.metrics.login("Admitted")
@@ -289,20 +291,7 @@ class GatewayConnection(asyncssh.SSHServer):
     async def _signal_in(self, opening: Opening, container: RunningContainer, mark: SessionMark, name: str) -> None:
         try:
             async with asyncio.timeout(END_SECONDS), self._parts.clusters.api(opening) as api:
-                stream = await exec_stream(
-                    api,
-                    PodName(container.namespace, container.pod),
-                    container.container,
-                    end_command(mark, name),
-                    tty=False,
-                    stdin=False,
-                )
-                try:
-                    async for one in stream:
-                        if not isinstance(one, Output):
-                            break
-                finally:
-                    await stream.close()
+                await run_to_its_end(api, container, end_command(mark, name))
         except (ApiError, Closed, InvalidCommand, TimeoutError, ValueError) as error:
             self._parts.metrics.signals_failed.inc()
             _LOG.warning(

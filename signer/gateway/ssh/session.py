@@ -25,6 +25,7 @@ from signer.gateway.commands import (
 from signer.gateway.opening import Closed, Opening
 from signer.gateway.person import PersonAPI
 from signer.gateway.resolver import NotResolved, RunningContainer
+from signer.gateway.running import is_missing_program, run_to_its_end
 from signer.gateway.ssh.bounds import bound_channel
 from signer.gateway.ssh.channel import Channel, ChannelGone, Data, EndOfInput, Gone, Resized, Signalled
 from signer.gateway.streams import (
@@ -230,20 +231,12 @@ class Session:
         result = await self._pass(container, words)
         if isinstance(result, Exited):
             return result.code
-        return self._fail(_missing(_NO_SHELL) if _is_missing_program(result.message) else result.message)
+        return self._fail(_missing(_NO_SHELL) if is_missing_program(result) else result.message)
 
     async def _has_shell(self, container: RunningContainer) -> bool:
         """Asked before the session, whose input a command that does not start would take."""
-        pod = PodName(container.namespace, container.pod)
-        api = self.connection.api()
-        stream = await exec_stream(api, pod, container.container, probe_command(), tty=False, stdin=False)
-        try:
-            async for one in stream:
-                if isinstance(one, Failed):
-                    return not _is_missing_program(one.message)
-        finally:
-            await stream.close()
-        return True
+        result = await run_to_its_end(self.connection.api(), container, probe_command())
+        return not is_missing_program(result)
 
     async def _tools(self, target: RunningContainer, why: str) -> RunningContainer:
         if self.channel.asked.terminal:
@@ -274,7 +267,7 @@ class Session:
             result = await self._pass(container, words, first)
             if self.channel.has_ended_input:
                 return 0
-            if isinstance(result, Failed) and not _is_missing_program(result.message):
+            if isinstance(result, Failed) and not is_missing_program(result):
                 return self._fail(result.message)
             if isinstance(result, Exited) and result.code != EXIT_NOT_FOUND:
                 return result.code
@@ -365,11 +358,6 @@ class _Pump:
 
 def _missing(what: str) -> str:
     return f"{what}; {SWITCHED_OFF}"
-
-
-def _is_missing_program(message: str) -> bool:
-    """As runc and crun say it (execve(2), ENOENT)."""
-    return "executable file not found" in message or "no such file or directory" in message
 
 
 __all__ = ["EXIT_FAILED", "EXIT_NOT_FOUND", "Asked", "Entered", "Session", "SessionChannel"]

@@ -19,6 +19,7 @@ from aiohttp import web
 from attestors.wire.ssh.key_line import key_line, parse_key_line
 from signer.access.containers.credential import Credential, render_kubeconfig
 from signer.gateway.clusters import Clusters
+from signer.gateway.commands import GatewayIdentity
 from signer.gateway.limits import Connections, Limits
 from signer.gateway.metrics import GatewayMetrics
 from signer.gateway.openings import Openings
@@ -34,6 +35,7 @@ from tests.support.gateway_grants import CLUSTER, NO_TOOLS, connection_secret, c
 from tests.unit.signer.gateway.support import SUCCESS, V4_ONLY
 from tests.unit.signer.kube.support import Authority, aiohttp_server
 
+IDENTITY: Final = GatewayIdentity.of("gateway-0:2222")
 USER: Final = "shop_web-0_app"
 Script = Callable[[web.WebSocketResponse, tuple[str, ...]], Awaitable[None]]
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
@@ -154,6 +156,7 @@ async def gateway(
             now=lambda: datetime.now(UTC),
             limits=limits,
             connections=Connections(limits),
+            identity=IDENTITY,
         )
         async with listening(parts, ("127.0.0.1", 0), read_host_keys([folder / "host_key"])) as (_, port):
             found.append(World(parts, port))
