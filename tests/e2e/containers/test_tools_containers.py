@@ -115,6 +115,9 @@ def test_files_by_sftp_and_scp(grant: GrantOfTest, tmp_path: Path) -> None:
     done = copy(grant, "sftp", "-b", str(tmp_path / "batch"), f"{USER}@127.0.0.1")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "by-sftp").read_bytes() == data
+    (tmp_path / "batch").write_text(f"cd {TARGET_ROOT}\npwd\n")
+    moved = copy(grant, "sftp", "-b", str(tmp_path / "batch"), f"{USER}@127.0.0.1")
+    assert b"Remote working directory: /\n" in moved.stdout, "sftp-server resolves the link: the tools image's root"
     elsewhere = copy(grant, "scp", str(tmp_path / "data"), f"{USER}@127.0.0.1:/data")
     assert elsewhere.returncode != 0, "an absolute path is one of the tools container, which is read-only"
 

@@ -96,7 +96,7 @@ async def test_connections_of_one_address_are_bounded(
     async with gateway(authority, tls, session, tmp_path, Limits(connections_per_address=2)) as world:
         key = world.grant()
         async with world.connect(key), world.connect(key):
-            async with world.connect(key) as third:
+            async with asyncio.timeout(10), world.connect(key) as third:
                 await third.wait_closed()
             assert world.logins("TooMany") == 1
         await until(lambda: not world.parts.live)
