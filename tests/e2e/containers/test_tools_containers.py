@@ -164,3 +164,14 @@ def test_a_container_of_that_name_by_somebody_else_is_refused(
     done = other.ssh(USER, "true")
     assert done.returncode == 255
     assert b"is not as the gateway makes it" in done.stderr
+
+
+def test_files_of_root(gateway: GatewayOfTest, grant: GrantOfTest, tmp_path: Path) -> None:
+    """With the runtime's default capabilities: with fewer of them, the kernel shows no files of the target."""
+    root = shell_container(securityContext={"runAsUser": 0, "runAsGroup": 0})
+    gateway.cluster.create(pod_manifest("tools-root", [root]))
+    administrator = gateway.grant({"namespace": "default", "pod": "tools-root", "container": "app"})
+    (tmp_path / "data").write_bytes(b"content")
+    up = copy(administrator, "scp", str(tmp_path / "data"), f"default_tools-root_app@127.0.0.1:{TARGET_ROOT}/by-scp")
+    assert up.returncode == 0, up.stderr
+    assert administrator.ssh("default_tools-root_app", "cat /by-scp").stdout == b"content"
