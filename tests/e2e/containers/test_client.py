@@ -27,6 +27,7 @@ from tests.support.gateway_grants import CLUSTER, container_grant
 from tests.support.kubectl import find_kubectl
 from tests.support.openssh import find_openssh
 from tests.support.processes import free_port, wait_until
+from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 ROOT: Final = Path(__file__).parents[3]
@@ -66,12 +67,12 @@ class Statuses:
         self._thread.join()
 
     def _run(self) -> None:
-        client = self._gateway.cluster.administrator
-        while not self._stop.wait(0.1):
-            for one in client.get(ACCESS_GRANTS.collection(CLUSTER.namespace)).expect(200)["items"]:
-                if not one.get("status"):
-                    path = ACCESS_GRANTS.object(one["metadata"]["name"], CLUSTER.namespace)
-                    client.patch(f"{path}/status", {"status": self._status(one)})
+        with RawClient(self._gateway.cluster.administrator.connection) as client:  # one thread at a time uses a client
+            while not self._stop.wait(0.1):
+                for one in client.get(ACCESS_GRANTS.collection(CLUSTER.namespace)).expect(200)["items"]:
+                    if not one.get("status"):
+                        path = ACCESS_GRANTS.object(one["metadata"]["name"], CLUSTER.namespace)
+                        client.patch(f"{path}/status", {"status": self._status(one)})
 
     def _status(self, grant: dict[str, Any]) -> dict[str, Any]:
         spec, metadata = grant["spec"], grant["metadata"]
