@@ -21,6 +21,7 @@ from signer.configuration.document import (
 from signer.configuration.gateway import GatewayNotNamed, NamedGateway, read_gateway
 from signer.model.access_policy import MAXIMUM_APPROVALS, MAXIMUM_LIFETIME, MINIMUM_LIFETIME, PROVIDER
 from signer.model.durations import parse_duration
+from signer.model.tools_image import InvalidToolsImage, NamedToolsImage, NoToolsImage, ToolsImage
 
 _ACCESS_FIELDS: Final = frozenset(
     {
@@ -33,6 +34,7 @@ _ACCESS_FIELDS: Final = frozenset(
         "bastionsByNamespace",
         "gateway",
         "gatewayNamespace",
+        "toolsImage",
     }
 )
 DEFAULT_GATEWAY_NAMESPACE: Final = "node-access-gateway"
@@ -76,6 +78,8 @@ class AccessPermission:
     containers: ContainersSwitchedOn | ContainersSwitchedOff = ContainersSwitchedOff()
     gateway: NamedGateway = field(default_factory=GatewayNotNamed)
     """What grants for containers say about the gateway."""
+    tools: NamedToolsImage = field(default_factory=NoToolsImage)
+    """What the gateway may add to pods. Such a container stays in the Pod's spec until the Pod is gone."""
 
     def allows(self, namespace: str) -> bool:
         """Whether policies in that namespace may allow grants."""
@@ -128,6 +132,7 @@ def read_access(path: str, entry: Any) -> AccessPermission:
         {namespace: _bastions(f"{bastions}.{namespace}", of) for namespace, of in bastions_by_namespace.items()},
         _gateway_namespace(f"{path}.gatewayNamespace", stated.get("gatewayNamespace", DEFAULT_GATEWAY_NAMESPACE)),
         gateway=read_gateway(f"{path}.gateway", stated.get("gateway")),
+        tools=_tools(f"{path}.toolsImage", stated.get("toolsImage", "")),
     )
 
 
@@ -135,6 +140,16 @@ def _gateway_namespace(path: str, value: Any) -> str:
     if not isinstance(value, str) or NAMESPACE.fullmatch(value) is None:
         raise InvalidConfiguration(f"--config: {path} must be a namespace: {NAMESPACE_FORM}")
     return value
+
+
+def _tools(path: str, value: Any) -> NamedToolsImage:
+    """An empty text names no image."""
+    if value == "":
+        return NoToolsImage()
+    try:
+        return ToolsImage(value if isinstance(value, str) else "")
+    except InvalidToolsImage as error:
+        raise InvalidConfiguration(f"--config: {path} {error}") from None
 
 
 def _approvals(path: str, value: Any) -> int:

@@ -70,6 +70,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
             team-a: [pod]
           gatewayNamespace: node-access-gateway
           gateway: {host: gateway.example.com, port: 22, hostKeys: [ssh-ed25519 AAAA…]}
+          toolsImage: registry.example.com/tools:1
 
     Raises:
         InvalidConfiguration: the file cannot be read, or a field is invalid.

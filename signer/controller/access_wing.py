@@ -46,6 +46,7 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.recorder import Recorder
 from signer.kube.client import Client
 from signer.kube.scheduling import TimedSemaphore
+from signer.model.tools_image import NamedToolsImage
 from signer.store.caches import Caches
 
 WEBHOOK_CONFIGURATION = "node-access"
@@ -59,6 +60,7 @@ class ContainerParts:
     connections: ConnectionSecrets
     creators: Creators
     slots: TimedSemaphore
+    tools: NamedToolsImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ def _container_parts(
     caches.on_cluster_change(connections.changed)
     caches.on_shards_changed(connections.shards_changed)
     ssh.authorities.on_change(connections.changed)
-    return ContainerParts(connections, creators, TimedSemaphore(LOOKS_AT_ONCE, LOOK_SECONDS))
+    return ContainerParts(connections, creators, TimedSemaphore(LOOKS_AT_ONCE, LOOK_SECONDS), permission.tools)
 
 
 def access_revocations(wing: AccessWing) -> RevocationList | NoRevocationList:
@@ -189,6 +191,7 @@ def access_of_cluster(wing: AccessWing, context: OptionalPartContext) -> tuple[O
         context.key,
         connections=wing.containers.connections,
         creators=wing.containers.creators,
+        tools=wing.containers.tools,
         slots=wing.containers.slots,
         changed=context.status_changed.set,
         now=partial(datetime.now, UTC),  # API servers let tokens end by their own clocks

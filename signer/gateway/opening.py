@@ -1,7 +1,10 @@
 """What a grant opens at the gateway now, proven by its certificate. Pure.
 
-Of the object, nothing is believed but that the grant has not ended. Who may come in, as whom, to which container and
-until when is what the certificate in its status says, and a user authority of the Cluster has signed that certificate.
+Of the object, nothing is believed but that the grant has not ended, and that it is ready. The certificate in its status
+says who may come in, as whom, to which container and until when. A user authority of the Cluster has signed it.
+
+A grant that is not ready admits nobody. Its sessions go on: the controller takes the certificate away when the grant
+ends, and leaves it while something only holds the grant, such as an API server that does not answer.
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ from signer.rules.access_certificates import Hop, parse_grant_key_id
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=2)
 """Certificates begin a minute before they are made. The gateway's clock may be so much slower than the controller's."""
+LONGEST_CERTIFICATE: Final = timedelta(hours=2)
+"""The controller makes them for an hour, beginning a minute before. A longer one is somebody else's, and would let
+sessions go on for so long while the gateway is out of touch.
+"""
 _READY: Final = "Ready"
 _MAXIMUM_CERTIFICATES: Final = 4
 _MAXIMUM_CONDITIONS: Final = 32
@@ -35,7 +42,9 @@ class ClosedReason(StrEnum):
     NOT_FOR_CONTAINERS = "NotForContainers"
     INVALID = "Invalid"
     ENDED = "Ended"
-    """It is being deleted, is suspended, or is not ready."""
+    """It is being deleted, is suspended, or its certificate covers a session no more."""
+    NOT_READY = "NotReady"
+    """Something holds it."""
     NOT_CERTIFIED = "NotCertified"
     """Its status has no certificate for a container."""
     CERTIFICATE_REFUSED = "CertificateRefused"
@@ -82,7 +91,7 @@ class Opening:
 
 
 def grant_of(manifest: Mapping[str, Any]) -> AccessGrant:
-    """The grant, if it is one for a container that has not ended.
+    """The grant, if it is one for a container that is neither deleted nor suspended.
 
     Raises:
         Closed: ``Invalid``, ``NotForContainers`` or ``Ended``.
@@ -93,9 +102,45 @@ def grant_of(manifest: Mapping[str, Any]) -> AccessGrant:
         raise Closed(ClosedReason.INVALID, str(invalid)) from None
     if not isinstance(grant.target, Container):
         raise Closed(ClosedReason.NOT_FOR_CONTAINERS, "the grant is for nodes")
-    if isinstance(grant.metadata.deletion, DeletedAt) or grant.is_suspended or not _is_ready(grant.status):
-        raise Closed(ClosedReason.ENDED, "the grant is not ready, is suspended, or has ended")
+    if isinstance(grant.metadata.deletion, DeletedAt) or grant.is_suspended:
+        raise Closed(ClosedReason.ENDED, "the grant is suspended, or has ended")
     return grant
+
+
+def is_live(grant: AccessGrant) -> bool:
+    """Whether the grant is ready, or was: its key's holder may learn why it opens nothing now."""
+    return _is_ready(grant.status) or bool(items_of(grant.status, "certificates"))
+
+
+def admitted(grant: AccessGrant, authorities: Sequence[PublicKey], now: datetime) -> Opening:
+    """What the grant opens for a new session.
+
+    Raises:
+        Closed: nothing now.
+    """
+    opening = opening_of(grant, authorities, now)
+    if not _is_ready(grant.status):
+        message = "the access grant is not ready now; try again, and see the conditions in its status"
+        raise Closed(ClosedReason.NOT_READY, message)
+    return opening
+
+
+def continued(grant: AccessGrant, session: Opening, authorities: Sequence[PublicKey], now: datetime) -> Opening:
+    """What the grant opens for a session that runs, whether the grant is ready or not.
+
+    Raises:
+        Closed: the certificate is gone, is not valid now, or covers less than the session was opened with.
+    """
+    current = opening_of(grant, authorities, now)
+    of_session, of_current = (
+        (one.uid, one.cluster, one.creator, one.container, one.key, one.command) for one in (session, current)
+    )
+    is_narrower = (session.has_terminal and not current.has_terminal) or (
+        session.has_port_forwarding and not current.has_port_forwarding
+    )
+    if of_session != of_current or is_narrower:
+        raise Closed(ClosedReason.ENDED, "the grant's certificate does not cover the session any more")
+    return current
 
 
 def opening_of(grant: AccessGrant, authorities: Sequence[PublicKey], now: datetime) -> Opening:
@@ -111,6 +156,8 @@ def opening_of(grant: AccessGrant, authorities: Sequence[PublicKey], now: dateti
         or now.timestamp() >= certificate.valid_before
     ):
         raise Closed(ClosedReason.EXPIRED, "the grant's certificate is not valid now")
+    if certificate.valid_before - certificate.valid_after > LONGEST_CERTIFICATE.total_seconds():
+        raise Closed(ClosedReason.CERTIFICATE_REFUSED, "the certificate is for longer than the controller makes one")
     options = certificate.critical_options
     return Opening(
         cluster=grant.cluster,
@@ -174,4 +221,14 @@ def _names(grant: AccessGrant, certificate: Certificate) -> tuple[str, Container
     return names.creator, container
 
 
-__all__ = ["CLOCK_TOLERANCE", "Closed", "ClosedReason", "Opening", "grant_of", "opening_of"]
+__all__ = [
+    "CLOCK_TOLERANCE",
+    "Closed",
+    "ClosedReason",
+    "Opening",
+    "admitted",
+    "continued",
+    "grant_of",
+    "is_live",
+    "opening_of",
+]

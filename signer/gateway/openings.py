@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from attestors.wire.ssh.container_names import Container, ContainerAddress, OnlyContainer, Pod, Workload
 from attestors.wire.ssh.keys import PublicKey
-from signer.gateway.opening import Closed, ClosedReason, Opening, grant_of, opening_of
+from signer.gateway.opening import Closed, ClosedReason, Opening, admitted, continued, grant_of, is_live, opening_of
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.model.access import AccessGrant
@@ -127,7 +128,7 @@ class Openings:
 
     def knows(self, key: PublicKey) -> bool:
         """Whether a grant for a container names this key: its holder may learn why a login is refused."""
-        return key in self._by_key
+        return any(is_live(self.grants.objects[name]) for name in self._by_key.get(key, ()))
 
     def find(self, key: PublicKey, address: ContainerAddress, source: Address) -> Opening:
         """What the key opens at that address.
@@ -145,7 +146,7 @@ class Openings:
             if not isinstance(grant.target, Container) or not may_open(grant.target, address):
                 continue
             try:
-                found.append((grant.metadata.created, grant.metadata.uid, self._opening(grant)))
+                found.append((grant.metadata.created, grant.metadata.uid, self._admitted(grant)))
             except Closed as error:
                 closed = error
         if not found and closed is not None:
@@ -157,18 +158,30 @@ class Openings:
         return require_source(max(same, key=lambda one: one.ends), source)
 
     def again(self, opening: Opening) -> Opening:
-        """The opening as it is now: the same grant, creator and container.
+        """The opening of a session that runs, as it is now.
 
         Raises:
-            Closed: it has ended, or it opens something else.
+            Closed: it has ended, or it does not cover the session any more.
         """
-        for name in self._by_key.get(opening.key, ()):
-            grant = self.grants.objects[name]
-            if grant.metadata.uid == opening.uid:
-                now = self._opening(grant)
-                if (now.creator, now.container, now.cluster) == (opening.creator, opening.container, opening.cluster):
-                    return now
-        raise Closed(ClosedReason.ENDED, "the access grant has ended")
+        grant = self._grant_of(opening)
+        return continued(grant, opening, self._authorities(grant), self._now())
+
+    def require_admitted(self, opening: Opening) -> Opening:
+        """The opening for a new session of a connection, as it is now.
+
+        Raises:
+            Closed: it has ended, does not cover the connection any more, or is not ready.
+        """
+        self._admitted(self._grant_of(opening))
+        return self.again(opening)
+
+    def live(self) -> list[Opening]:
+        """Each grant's opening, whether it is ready or not."""
+        found = []
+        for grant in self.grants.objects.values():
+            with contextlib.suppress(Closed):
+                found.append(opening_of(grant, self._authorities(grant), self._now()))
+        return found
 
     def connection_of(self, cluster: ClusterKey) -> GatewayConnection:
         """The connection to a Cluster.
@@ -204,8 +217,18 @@ class Openings:
                 message = "the gateway is out of touch with the management cluster; try again in a minute"
                 raise Refused(RefusedReason.OUT_OF_TOUCH, message)
 
-    def _opening(self, grant: AccessGrant) -> Opening:
-        return opening_of(grant, self.connection_of(grant.cluster).user_authorities, self._now())
+    def _grant_of(self, opening: Opening) -> AccessGrant:
+        for name in self._by_key.get(opening.key, ()):
+            grant = self.grants.objects[name]
+            if grant.metadata.uid == opening.uid:
+                return grant
+        raise Closed(ClosedReason.ENDED, "the access grant has ended")
+
+    def _admitted(self, grant: AccessGrant) -> Opening:
+        return admitted(grant, self._authorities(grant), self._now())
+
+    def _authorities(self, grant: AccessGrant) -> Sequence[PublicKey]:
+        return self.connection_of(grant.cluster).user_authorities
 
     def _grant_changed(self, name: str, former: AccessGrant | None, grant: AccessGrant | None) -> None:
         for one in (former,) if former is not None else ():

@@ -109,6 +109,10 @@ class PersonAPI:
         """Get one object, or a list that is known to be small. Raises ApiError."""
         return await self._client.get(path, params)
 
+    async def patch(self, path: str, patch: JsonObject, content_type: str) -> JsonObject:
+        """Change fields of one object. Raises ApiError."""
+        return await self._client.patch(path, patch, content_type)
+
     async def websocket(self, path: str, params: QueryFields, protocols: Sequence[str]) -> Upgraded:
         """Open a WebSocket with one of ``protocols``, the first being preferred. The caller must close it. For ``path``
         and ``params`` see :meth:`~signer.gateway.websocket.WebSocketSession.connect`.

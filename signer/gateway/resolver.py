@@ -6,6 +6,7 @@ pods are entered, and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -20,6 +21,8 @@ from signer.model.fields import items_of, mapping_of, text_of
 
 MAXIMUM_PODS: Final = 500
 """Of one workload that are looked at; the oldest of more than these are not found by number."""
+MAXIMUM_SWEPT: Final = 64
+"""Containers of one grant in which a gateway looks for what an earlier one has left."""
 _RESOURCES: Final = {
     WorkloadKind.DAEMON_SET: Resource("apps", "v1", "daemonsets", namespaced=True),
     WorkloadKind.DEPLOYMENT: Resource("apps", "v1", "deployments", namespaced=True),
@@ -56,6 +59,15 @@ class RunningContainer:
 class Resolver(Protocol):
     """Finds the container that an address means."""
 
+    async def all_of(self, api: Query, target: Container) -> Sequence[RunningContainer]:
+        """The running containers that a grant for ``target`` opens; of a large workload, some.
+
+        Raises:
+            NotResolved: the pod or the workload is not there.
+            ApiError: the workload cluster does not answer.
+        """
+        ...
+
     async def resolve(self, api: Query, target: Container, address: ContainerAddress) -> RunningContainer:
         """The container. ``target`` is what the grant opens, and may open the address.
 
@@ -68,6 +80,18 @@ class Resolver(Protocol):
 
 class KubernetesResolver:
     """Resolves pods, and pods of Deployments, StatefulSets, DaemonSets and Jobs."""
+
+    async def all_of(self, api: Query, target: Container) -> Sequence[RunningContainer]:
+        """See Resolver."""
+        if not isinstance(target.of, Workload):
+            return (_running(await _get(api, PODS, target.namespace, target.of.name, "pod"), target),)
+        owners = await _owners(api, target.namespace, target.of)
+        found = []
+        for pod in await _list(api, PODS, target.namespace, owners.selector):
+            if _owner(pod) in owners.uids:
+                with contextlib.suppress(NotResolved):
+                    found.append(_running(pod, target))
+        return found[:MAXIMUM_SWEPT]
 
     async def resolve(self, api: Query, target: Container, address: ContainerAddress) -> RunningContainer:
         """See Resolver."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from typing import Any, Final
 
 from signer.controller.diagnostics.health import Check, Report
 from signer.gateway.clusters import Clusters
+from signer.gateway.commands import GatewayIdentity
+from signer.gateway.leftovers import Leftovers
 from signer.gateway.limits import Connections, Limits
 from signer.gateway.metrics import GatewayMetrics
 from signer.gateway.openings import Openings, Refused
@@ -109,6 +112,7 @@ async def run_gateway(
     if health is not None:
         health.watch(openings)
     secrets = {"fieldSelector": f"type={GATEWAY_CONNECTION_TYPE}"}
+    identity = GatewayIdentity.of(f"{socket.gethostname()}:{listen[1]}")
     async with WebSocketSession() as session:
         parts = Parts(
             openings=openings,
@@ -118,6 +122,7 @@ async def run_gateway(
             now=options.now,
             limits=options.limits,
             connections=Connections(options.limits),
+            identity=identity,
         )
         watches = (
             (
@@ -133,7 +138,9 @@ async def run_gateway(
                 ),
             ),
         )
-        tasks = [asyncio.create_task(supervised(name, run, metrics.task_failed), name=name) for name, run in watches]
+        left = Leftovers(openings, parts.clusters, options.resolver, metrics, identity)
+        works = (*watches, ("leftovers", left.end))
+        tasks = [asyncio.create_task(supervised(name, run, metrics.task_failed), name=name) for name, run in works]
         try:
             async with listening(parts, listen, host_keys) as address:
                 _LOG.info("started", extra={"address": f"{address[0]}:{address[1]}"})

@@ -125,6 +125,14 @@ class GetCreate(Get, Create, Protocol):
     """Reads objects, and creates missing ones."""
 
 
+class QueryTypedPatch(Query, Protocol):
+    """Reads, and changes fields of one object by a patch of a stated type."""
+
+    async def patch(self, path: str, patch: JsonObject, content_type: str) -> JsonObject:
+        """See Client."""
+        ...
+
+
 class GetPatch(Get, Patch, Protocol):
     """Reads objects and changes their fields."""
 

@@ -19,6 +19,13 @@ from attestors.wire.ssh.keys import PublicKey
 from signer.model.access.errors import InvalidAccessObject
 from signer.model.access.reader import Reader
 from signer.model.cluster import ClusterKey
+from signer.model.tools_image import (
+    MAXIMUM_IMAGE_CHARACTERS,
+    InvalidToolsImage,
+    NamedToolsImage,
+    NoToolsImage,
+    ToolsImage,
+)
 
 GATEWAY_CONNECTION_TYPE: Final = "access.cluster.x-k8s.io/gateway-connection"
 """``type`` of the Secrets. An API server lets nobody change it."""
@@ -30,6 +37,7 @@ _DIGEST_CHARACTERS: Final = 16
 _MAXIMUM_NAME_BYTES: Final = 253
 _MAXIMUM_AUTHORITIES_BYTES: Final = MAXIMUM_USER_AUTHORITIES * (MAXIMUM_LINE_CHARACTERS + 1)
 _NAMESPACE, _CLUSTER, _KUBECONFIG, _USER_AUTHORITIES = "namespace", "cluster", "kubeconfig", "user-authorities"
+_TOOLS_IMAGE: Final = "tools-image"
 
 
 class InvalidGatewayConnection(InvalidAccessObject):
@@ -49,6 +57,8 @@ class GatewayConnection:
     """For :func:`signer.kube.kubeconfig.parse_kubeconfig`. Its credential may impersonate the people of grants."""
     user_authorities: tuple[PublicKey, ...]
     """Certificates by these count; during a rotation both, without an order."""
+    tools: NamedToolsImage = field(default_factory=NoToolsImage)
+    """The operator's choice; without it, the Secret has no such field."""
 
     def __post_init__(self) -> None:
         parts = Reader(
@@ -79,11 +89,12 @@ def parse_gateway_connection(manifest: Mapping[str, Any]) -> GatewayConnection:
     whole = Reader(InvalidGatewayConnection, "", manifest)
     if whole.fields.get("type") != GATEWAY_CONNECTION_TYPE:
         raise whole.invalid("type", f"must be {GATEWAY_CONNECTION_TYPE}")
-    data = whole.object("data").knows(_NAMESPACE, _CLUSTER, _KUBECONFIG, _USER_AUTHORITIES)
+    data = whole.object("data").knows(_NAMESPACE, _CLUSTER, _KUBECONFIG, _USER_AUTHORITIES, _TOOLS_IMAGE)
     connection = GatewayConnection(
         ClusterKey(_text(data, _NAMESPACE, _MAXIMUM_NAME_BYTES), _text(data, _CLUSTER, _MAXIMUM_NAME_BYTES)),
         _bytes(data, _KUBECONFIG, MAXIMUM_KUBECONFIG_BYTES),
         _authorities(data),
+        _tools(data),
     )
     if whole.object("metadata").fields.get("name") != connection_name(connection.cluster):
         raise whole.invalid("metadata.name", f"must be {NAME_PREFIX} and the digest of namespace and cluster")
@@ -99,6 +110,8 @@ def render_gateway_connection(connection: GatewayConnection, namespace: str) -> 
         _KUBECONFIG: connection.kubeconfig,
         _USER_AUTHORITIES: lines.encode("ascii"),
     }
+    if isinstance(connection.tools, ToolsImage):
+        data[_TOOLS_IMAGE] = connection.tools.name.encode("ascii")
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -126,6 +139,15 @@ def _text(data: Reader, name: str, maximum: int) -> str:
         return _bytes(data, name, maximum).decode("ascii")
     except UnicodeDecodeError:
         raise data.invalid(name, "must be ASCII") from None
+
+
+def _tools(data: Reader) -> NamedToolsImage:
+    if _TOOLS_IMAGE not in data.fields:
+        return NoToolsImage()
+    try:
+        return ToolsImage(_text(data, _TOOLS_IMAGE, MAXIMUM_IMAGE_CHARACTERS))
+    except InvalidToolsImage as error:
+        raise data.invalid(_TOOLS_IMAGE, str(error)) from None
 
 
 def _authorities(data: Reader) -> tuple[PublicKey, ...]:

@@ -9,6 +9,7 @@ from signer.access.containers import conditions, connections, credential, object
 from signer.configuration import DEFAULT_GATEWAY_NAMESPACE
 from signer.controller.telemetry.metrics_collector import CONTAINER_ACCESS
 from signer.model.gateway_connection import GATEWAY_CONNECTION_TYPE
+from signer.model.tools_image import ToolsImage
 from tests.documents.markdown import ROOT
 
 PAGE: Final = (ROOT / "docs/access.md").read_text(encoding="utf-8")
@@ -48,7 +49,7 @@ def test_names_and_figures() -> None:
 
 
 def test_every_right_of_the_people_is_named() -> None:
-    people = next(one for one in objects.WANTED if one.name == objects.PEOPLE and "rules" in one.body)
+    people = objects.people_role(ToolsImage("tools:1"))
     for rule in people.body["rules"]:
         for resource in rule["resources"]:
             assert resource in TEXT, resource

@@ -15,6 +15,7 @@ from signer.access.containers.objects import GATEWAY, NAMESPACE, PEOPLE, WANTED
 from signer.access.containers.workload import ensure_objects, remove_objects
 from signer.kube.client import Client
 from signer.kube.kubeconfig import parse_kubeconfig
+from signer.model.tools_image import NamedToolsImage, NoToolsImage
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
 from tests.support.raw_client import Answer, RawClient
@@ -35,6 +36,7 @@ ALLOWED: Final = {
     *(("batch", "jobs", verb) for verb in ("get", "list")),
 }
 CREATORS: Final = ("alice",)
+NO_TOOLS: Final = NoToolsImage()
 REFUSED: Final = {
     ("", "secrets", "get"),
     ("", "pods", "create"),
@@ -52,7 +54,7 @@ REFUSED: Final = {
 
 async def _prepare(plane: ControlPlane) -> tuple[Credential, bytes]:
     async with Client(plane.connection()) as client:
-        uid = await ensure_objects(client, CREATORS)
+        uid = await ensure_objects(client, CREATORS, NoToolsImage())
         credential = await request_credential(client, uid, datetime.now(UTC), SystemRandom())
         return credential, render_kubeconfig(client.server, credential)
 
@@ -152,9 +154,9 @@ def test_what_is_stored_is_what_is_wanted(real_control_plane: ControlPlane, prep
         assert admin.get(role).expect(200)["rules"] == rules
 
 
-async def _ensure(plane: ControlPlane, creators: Sequence[str] = CREATORS) -> None:
+async def _ensure(plane: ControlPlane, creators: Sequence[str] = CREATORS, tools: NamedToolsImage = NO_TOOLS) -> None:
     async with Client(plane.connection()) as client:
-        await ensure_objects(client, creators)
+        await ensure_objects(client, creators, tools)
 
 
 def test_taken_away_the_token_opens_nothing(real_control_plane: ControlPlane, gateway: RawClient) -> None:

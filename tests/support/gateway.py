@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from signer.crds import ACCESS_CRD_FILES
 from signer.kube.resources import ACCESS_GRANTS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SECRETS
+from signer.model.tools_image import NamedToolsImage, NoToolsImage, ToolsImage
 from tests.support.access_grants import AUTHORITY
 from tests.support.containers.cluster import ContainerCluster
 from tests.support.gateway_grants import CLUSTER, GATEWAY_NAMESPACE, connection_secret, container_grant
@@ -22,7 +24,10 @@ from tests.support.processes import Program, Programs, free_port
 DEFINITIONS: Final = Path(__file__).parents[2] / "deploy" / "crds-access"
 CREDENTIAL: Final = "gateway-of-the-test"
 """The user whose certificate the gateway has in the workload cluster."""
-TIMEOUT_SECONDS: Final = 60
+TIMEOUT_SECONDS: Final = 120
+NO_TOOLS: Final = NoToolsImage()
+_NUMBERS: Final = itertools.count(21)
+"""Of grants: the gateways of a cluster, one after another, share them."""
 _RBAC: Final = "rbac.authorization.k8s.io"
 _CORE_RULES: Final = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
@@ -40,13 +45,18 @@ _IMPERSONATION: Final = [
 ]
 
 
+def _tools_rules(tools: NamedToolsImage) -> list[dict[str, Any]]:
+    rule = {"apiGroups": [""], "resources": ["pods/ephemeralcontainers"], "verbs": ["patch"]}
+    return [rule] if isinstance(tools, ToolsImage) else []
+
+
 def _bound(name: str, rules: Sequence[Mapping[str, Any]], subject: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
     role = {"metadata": {"name": name}, "rules": list(rules)}
     reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name}
     return role, {"metadata": {"name": name}, "roleRef": reference, "subjects": [{"apiGroup": _RBAC, **subject}]}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GatewayOfTest:
     """A gateway that runs."""
 
@@ -54,7 +64,13 @@ class GatewayOfTest:
     program: Program
     port: int
     folder: Path
-    numbers: list[int] = field(default_factory=lambda: [20])
+    start: Callable[[], Program] = field(repr=False)
+    """Starts it again, at the same port."""
+
+    def kill(self) -> None:
+        """As the kernel does when memory runs out."""
+        self.program.process.kill()
+        self.program.process.wait()
 
     def log(self) -> str:
         """The gateway's log."""
@@ -64,8 +80,7 @@ class GatewayOfTest:
         self, container: Mapping[str, Any], *, lifetime: timedelta = timedelta(minutes=30), **how: Any
     ) -> GrantOfTest:
         """A ready grant with a fresh key. ``how`` goes to ``container_grant``."""
-        self.numbers[0] += 1
-        name = f"grant-{self.numbers[0]}"
+        name = f"grant-{next(_NUMBERS)}"
         key = self.folder / name
         ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key).check_returncode()
         line = key.with_suffix(".pub").read_text().strip()
@@ -153,8 +168,9 @@ class GrantOfTest:
 
 
 @contextlib.contextmanager
-def running_gateway(cluster: ContainerCluster) -> Iterator[GatewayOfTest]:
-    """The gateway; the cluster is its management cluster as well as its workload cluster.
+def running_gateway(cluster: ContainerCluster, tools: NamedToolsImage = NO_TOOLS) -> Iterator[GatewayOfTest]:
+    """The gateway; the cluster is its management cluster as well as its workload cluster. People may add
+    containers with ``tools``.
 
     Raises:
         MissingPart: OpenSSH is not installed.
@@ -166,14 +182,16 @@ def running_gateway(cluster: ContainerCluster) -> Iterator[GatewayOfTest]:
         client.post("/api/v1/namespaces", {"metadata": {"name": namespace}}).expect(201, 409)
     group = {"kind": "Group", "name": "node-access:containers"}
     for role, binding in (
-        _bound("node-access-containers", _CORE_RULES, group),
+        _bound("node-access-containers", [*_CORE_RULES, *_tools_rules(tools)], group),
         _bound("node-access-gateway", _IMPERSONATION, {"kind": "User", "name": CREDENTIAL}),
     ):
         client.post(CLUSTER_ROLES.collection(), role).expect(201, 409)
+        client.put(CLUSTER_ROLES.object(role["metadata"]["name"]), role).expect(200)
         client.post(CLUSTER_ROLE_BINDINGS.collection(), binding).expect(201, 409)
     kubeconfig = cluster.plane.kubeconfig(user=CREDENTIAL, groups=())
-    secret = connection_secret(CLUSTER, AUTHORITY, kubeconfig=kubeconfig.encode())
+    secret = connection_secret(CLUSTER, AUTHORITY, kubeconfig=kubeconfig.encode(), tools=tools)
     client.post(SECRETS.collection(GATEWAY_NAMESPACE), secret).expect(201, 409)
+    client.put(SECRETS.object(secret["metadata"]["name"], GATEWAY_NAMESPACE), secret).expect(200)
     with contextlib.closing(Programs("node-access-gateway-")) as programs:
         folder, port = programs.folder, free_port()
         ssh_keygen("-q", "-t", "ed25519", "-N", "", "-f", folder / "host_key").check_returncode()
@@ -185,6 +203,11 @@ def running_gateway(cluster: ContainerCluster) -> Iterator[GatewayOfTest]:
         files = [f"--host-key={folder / 'host_key'}", f"--kubeconfig={folder / 'kubeconfig'}"]
         addresses = ["--health-addr=", "--diagnostics-address="]
         words = [sys.executable, "-m", "signer.gateway.entry", *arguments, *files, *addresses]
-        program = programs.start("node-access-gateway", words)
-        program.wait_ready(lambda: '"started"' in program.log.read_text())
-        yield GatewayOfTest(cluster, program, port, folder)
+
+        def start() -> Program:
+            program = programs.start("node-access-gateway", words)
+            before = program.log.read_text().count('"started"')
+            program.wait_ready(lambda: program.log.read_text().count('"started"') > before)
+            return program
+
+        yield GatewayOfTest(cluster, start(), port, folder, start)

@@ -11,9 +11,11 @@ from signer.authority.ssh.authorities import UserAuthority
 from signer.model.access import parse_access_grant
 from signer.model.cluster import ClusterKey
 from signer.model.gateway_connection import GatewayConnection, render_gateway_connection
+from signer.model.tools_image import NamedToolsImage, NoToolsImage
 from tests.support.access_grants import AUTHORITY, HOUR, NOW, facts_of, issued
 from tests.support.access_objects import grant_object
 
+NO_TOOLS: Final = NoToolsImage()
 GATEWAY_NAMESPACE: Final = "node-access-gateway"
 CLUSTER: Final = ClusterKey("team-a", "production")
 POD: Final[Mapping[str, Any]] = {"namespace": "shop", "pod": "web-0", "container": "app"}
@@ -53,8 +55,11 @@ def container_grant(
 
 
 def connection_secret(
-    cluster: ClusterKey = CLUSTER, *authorities: UserAuthority, kubeconfig: bytes = b"kubeconfig"
+    cluster: ClusterKey = CLUSTER,
+    *authorities: UserAuthority,
+    kubeconfig: bytes = b"kubeconfig",
+    tools: NamedToolsImage = NO_TOOLS,
 ) -> dict[str, Any]:
     """The Secret by which the gateway knows the cluster."""
     keys = tuple(one.public_key for one in authorities or (AUTHORITY,))
-    return render_gateway_connection(GatewayConnection(cluster, kubeconfig, keys), GATEWAY_NAMESPACE)
+    return render_gateway_connection(GatewayConnection(cluster, kubeconfig, keys, tools), GATEWAY_NAMESPACE)

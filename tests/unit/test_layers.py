@@ -86,8 +86,8 @@ def test_contracts_hold(import_cache: str) -> None:
         ("    attestors.wire.ssh_host_keys\n    attestors.wire.statement\n", "    attestors.wire.ssh\n"),
         ("    access\n    heartbeat | creating\n", "    heartbeat | creating\n    access\n"),
         (
-            "    openings | resolver | streams\n    opening | person\n",
-            "    opening | person\n    openings | resolver | streams\n",
+            "    openings | resolver | streams\n    opening | person | tools_container\n",
+            "    opening | person | tools_container\n    openings | resolver | streams\n",
         ),
         ("    listener\n    server\n    forwarding\n", "    server\n    listener\n    forwarding\n"),
         ("forbidden_modules =\n    asyncssh\n", "forbidden_modules =\n    aiohttp\n"),

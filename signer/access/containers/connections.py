@@ -303,10 +303,10 @@ class ConnectionSecrets:
                     kubeconfig = kubeconfig if kubeconfig is not None else stored.kubeconfig
                     known = stored.user_authorities
                     trusted = known if isinstance(authorities, NotAvailable) else authorities.trust.user_authorities
-                    return GatewayConnection(key, kubeconfig, trusted)
+                    return GatewayConnection(key, kubeconfig, trusted, self._permission.tools)
                 if kubeconfig is None or isinstance(authorities, NotAvailable):
                     return _NOTHING
-                return GatewayConnection(key, kubeconfig, authorities.trust.user_authorities)
+                return GatewayConnection(key, kubeconfig, authorities.trust.user_authorities, self._permission.tools)
 
     def _doubt(self, key: ClusterKey) -> Problem | NoProblem:
         authorities = self._authorities_of(key)

@@ -14,6 +14,7 @@ from signer.admission.manifests import OWNER, OWNER_LABEL
 from signer.kube.client import JsonObject
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from signer.model.fields import mapping_of
+from signer.model.tools_image import NamedToolsImage, NoToolsImage, ToolsImage
 
 NAMESPACE: Final = "node-access"
 GATEWAY: Final = "node-access-gateway"
@@ -111,33 +112,36 @@ def gateway_role(creators: Sequence[str]) -> WantedObject:
     return _role(GATEWAY, *((users,) if names else ()), group)
 
 
-_PEOPLE: Final = (
-    _role(
-        PEOPLE,
-        {"verbs": _READ, "apiGroups": [""], "resources": ["pods"]},
-        {"verbs": ["get", "create"], "apiGroups": [""], "resources": ["pods/exec", "pods/portforward"]},
-        {
-            "verbs": _READ,
-            "apiGroups": ["apps"],
-            "resources": ["deployments", "statefulsets", "daemonsets", "replicasets"],
-        },
-        {"verbs": _READ, "apiGroups": ["batch"], "resources": ["jobs"]},
-    ),
-    _binding(PEOPLE, {"kind": "Group", "apiGroup": _RBAC, "name": PEOPLE_GROUP}),
+_PEOPLE_RULES: Final[tuple[JsonObject, ...]] = (
+    {"verbs": _READ, "apiGroups": [""], "resources": ["pods"]},
+    {"verbs": ["get", "create"], "apiGroups": [""], "resources": ["pods/exec", "pods/portforward"]},
+    {
+        "verbs": _READ,
+        "apiGroups": ["apps"],
+        "resources": ["deployments", "statefulsets", "daemonsets", "replicasets"],
+    },
+    {"verbs": _READ, "apiGroups": ["batch"], "resources": ["jobs"]},
 )
+_TOOLS_RULE: Final[JsonObject] = {"verbs": ["patch"], "apiGroups": [""], "resources": ["pods/ephemeralcontainers"]}
+_PEOPLE_BINDING: Final = _binding(PEOPLE, {"kind": "Group", "apiGroup": _RBAC, "name": PEOPLE_GROUP})
 _ACCOUNT: Final = (
     SERVICE_ACCOUNT,
     _binding(GATEWAY, {"kind": "ServiceAccount", "name": GATEWAY, "namespace": NAMESPACE}),
 )
 
 
-def wanted_objects(creators: Sequence[str]) -> tuple[WantedObject, ...]:
+def people_role(tools: NamedToolsImage) -> WantedObject:
+    """What people may do through the gateway. They may add tools containers only while the operator names an image."""
+    return _role(PEOPLE, *_PEOPLE_RULES, *((_TOOLS_RULE,) if isinstance(tools, ToolsImage) else ()))
+
+
+def wanted_objects(creators: Sequence[str], tools: NamedToolsImage) -> tuple[WantedObject, ...]:
     """In the order in which they are made: the gateway gets its rights last. They are removed in the opposite order."""
-    return (*_PEOPLE, gateway_role(creators), *_ACCOUNT)
+    return (people_role(tools), _PEOPLE_BINDING, gateway_role(creators), *_ACCOUNT)
 
 
-WANTED: Final = wanted_objects(())
-"""As they are while nobody has a grant for a container."""
+WANTED: Final = wanted_objects((), NoToolsImage())
+"""As they are while nobody has a grant for a container, without tools containers."""
 
 
 __all__ = [
@@ -151,5 +155,6 @@ __all__ = [
     "WANTED",
     "WantedObject",
     "gateway_role",
+    "people_role",
     "wanted_objects",
 ]

@@ -34,6 +34,7 @@ from signer.kube.scheduling import TimedSemaphore
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
+from signer.model.tools_image import NamedToolsImage
 
 _LOG = logging.getLogger(__name__)
 IDLE_SECONDS: Final = 600.0
@@ -75,6 +76,7 @@ class ContainerAccessReconciler:
         *,
         connections: ConnectionSecrets,
         creators: Creators,
+        tools: NamedToolsImage,
         slots: TimedSemaphore,
         changed: Callable[[], None],
         now: Callable[[], datetime],
@@ -84,6 +86,7 @@ class ContainerAccessReconciler:
         self._key = key
         self._connections = connections
         self._creators = creators
+        self._tools = tools
         self._slots = slots
         self._changed = changed
         self._now = now
@@ -149,7 +152,7 @@ class ContainerAccessReconciler:
         self._is_removed = False
         try:
             creators = self._creators.wanted(self._key)
-            uid = await ensure_objects(client, creators)
+            uid = await ensure_objects(client, creators, self._tools)
             self._creators.written(self._key, creators)
             credential = await self._current(client, uid)
         except Deferred:

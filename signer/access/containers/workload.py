@@ -21,6 +21,7 @@ from signer.kube.errors import AlreadyExists, NotFound, UnexpectedAnswer
 from signer.kube.resources import NAMESPACES
 from signer.model.access.reader import MAXIMUM_UID_CHARACTERS
 from signer.model.fields import mapping_of, short_text_of, text_of
+from signer.model.tools_image import NamedToolsImage
 
 
 class WorkloadCalls(GetCreateReplace, Delete, Protocol):
@@ -31,9 +32,10 @@ class ForeignObject(Exception):
     """An object with a name of ours is somebody else's; the message names it, and the remedy."""
 
 
-async def ensure_objects(client: WorkloadCalls, creators: Sequence[str]) -> str:
+async def ensure_objects(client: WorkloadCalls, creators: Sequence[str], tools: NamedToolsImage) -> str:
     """Make what is missing, and put back what somebody changed. The gateway may act as ``creators`` and nobody else.
-    Returns the UID of the ServiceAccount: tokens are for that one, and not for a later one of its name.
+    They may add containers only with ``tools``. Returns the UID of the ServiceAccount: tokens are for that one, and not
+    for a later one of its name.
 
     Raises:
         ForeignObject: an object of that name has not the controller's label. It stays as it is.
@@ -42,7 +44,7 @@ async def ensure_objects(client: WorkloadCalls, creators: Sequence[str]) -> str:
     with contextlib.suppress(AlreadyExists):
         await _make_namespace(client)
     account: Mapping[str, Any] = {}
-    for wanted in wanted_objects(creators):
+    for wanted in wanted_objects(creators, tools):
         found = await _ensure(client, wanted)
         if wanted is SERVICE_ACCOUNT:
             account = found

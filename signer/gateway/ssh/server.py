@@ -17,19 +17,22 @@ from attestors.wire.ssh.container_names import ContainerAddress, Pod, parse_cont
 from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.keys import PublicKey, parse_public_key
 from signer.gateway.clusters import Clusters
-from signer.gateway.commands import SessionMark, end_command
-from signer.gateway.limits import Connections, Limits, TooMany, counted_address
+from signer.gateway.commands import GatewayIdentity, SessionMark, end_command
+from signer.gateway.limits import Connections, Limits, Place, TooMany, counted_address
 from signer.gateway.metrics import GatewayMetrics
 from signer.gateway.opening import Closed, Opening
 from signer.gateway.openings import Address, Openings, Refused, require_source
 from signer.gateway.person import PersonAPI
 from signer.gateway.resolver import Resolver, RunningContainer
+from signer.gateway.running import run_to_its_end
 from signer.gateway.ssh.bounds import bound_connection
 from signer.gateway.ssh.forwarding import open_port, require_pod_itself
 from signer.gateway.ssh.session import EXIT_FAILED, Session, SessionChannel
-from signer.gateway.streams import InvalidCommand, Output, PodName, exec_stream
+from signer.gateway.streams import InvalidCommand
+from signer.gateway.tools_starting import tools_container
 from signer.kube.errors import ApiError
 from signer.model.decision import printable
+from signer.model.tools_image import ToolsImage
 
 _LOG = logging.getLogger(__name__)
 WARNINGS: Final = (timedelta(minutes=10), timedelta(minutes=2))
@@ -57,6 +60,7 @@ class Parts:
     now: Callable[[], datetime]
     limits: Limits
     connections: Connections
+    identity: GatewayIdentity
     live: set[GatewayConnection] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """What goes on after a connection."""
@@ -89,7 +93,7 @@ class GatewayConnection(asyncssh.SSHServer):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._state: _State = _NotLoggedIn()
-        self.mark = SessionMark.of_connection("")
+        self.mark = SessionMark.of_connection("", parts.identity)
         self.reads = asyncio.Event()
         self._user = ""
         self._key: PublicKey | None = None
@@ -99,7 +103,7 @@ class GatewayConnection(asyncssh.SSHServer):
         self._places: set[object] = set()
         """One for each channel, from the request to open it until it is closed."""
         self._source: Address | None = None
-        self._counted = ""
+        self._place: Place | None = None
         self._channels: set[asyncio.Task[None]] = set()
         self._sessions: set[SessionChannel] = set()
         self._entered: dict[str, tuple[Opening, RunningContainer]] = {}
@@ -119,9 +123,7 @@ class GatewayConnection(asyncssh.SSHServer):
         text = str(peer[0]).partition("%")[0] if peer else ""
         try:
             self._source = ipaddress.ip_address(text)
-            counted = counted_address(self._source)
-            self._parts.connections.opened(counted)
-            self._counted = counted
+            self._place = self._parts.connections.opened(counted_address(self._source))
         except (ValueError, TooMany):
             self._parts.metrics.login("TooMany")
             conn.abort()
@@ -135,8 +137,8 @@ class GatewayConnection(asyncssh.SSHServer):
             timer.cancel()
         for task in tuple(self._channels):
             task.cancel()
-        if self._counted:
-            self._parts.connections.closed(self._counted)
+        if self._place is not None:
+            self._place.closed()
         if isinstance(self._state, _LoggedIn):
             self._parts.metrics.sessions.dec()
             self._log("logout", self._state.opening)
@@ -182,15 +184,18 @@ class GatewayConnection(asyncssh.SSHServer):
             self._refuse(error.reason, error.message)
         except SSHRefused as refused:
             self._refuse("AddressInvalid", refused.message)
+        except TooMany as error:
+            self._refuse("TooMany", str(error))
 
     def _enter(self) -> None:
-        if self._key is None or self._source is None:
-            raise TypeError("asyncssh has logged in a client without a key")
+        if self._key is None or self._source is None or self._place is None:
+            raise TypeError("asyncssh has logged in a client without a key or a place")
         self._user = str(self._conn.get_extra_info("username"))  # that of the signature
         address = parse_container_address(self._user)
         opening = self._parts.openings.find(self._key, address, self._source)
+        self._place.logged_in()
         self._state = _LoggedIn(opening, address)
-        self.mark = SessionMark.of_connection(opening.uid)
+        self.mark = SessionMark.of_connection(opening.uid, self._parts.identity)
         self._stop_listening = self._parts.openings.listen(opening.uid, self._changed)
         self._set_timers(opening)
         self._parts.metrics.login("Admitted")
@@ -272,10 +277,11 @@ class GatewayConnection(asyncssh.SSHServer):
 
     def _end_mark(self) -> SessionMark:
         """With the grant ends what any gateway has left of it in these containers, one that was killed among them."""
+        opening = self._logged_in().opening
         try:
-            self.opening()
+            self._parts.openings.again(opening)
         except Closed:
-            return SessionMark.of_grant(self._logged_in().opening.uid)
+            return SessionMark.of_grant(opening.uid)
         return self.mark
 
     async def _signal_all(self, mark: SessionMark, name: str) -> None:
@@ -285,20 +291,7 @@ class GatewayConnection(asyncssh.SSHServer):
     async def _signal_in(self, opening: Opening, container: RunningContainer, mark: SessionMark, name: str) -> None:
         try:
             async with asyncio.timeout(END_SECONDS), self._parts.clusters.api(opening) as api:
-                stream = await exec_stream(
-                    api,
-                    PodName(container.namespace, container.pod),
-                    container.container,
-                    end_command(mark, name),
-                    tty=False,
-                    stdin=False,
-                )
-                try:
-                    async for one in stream:
-                        if not isinstance(one, Output):
-                            break
-                finally:
-                    await stream.close()
+                await run_to_its_end(api, container, end_command(mark, name))
         except (ApiError, Closed, InvalidCommand, TimeoutError, ValueError) as error:
             self._parts.metrics.signals_failed.inc()
             _LOG.warning(
@@ -358,8 +351,8 @@ class GatewayConnection(asyncssh.SSHServer):
     # For sessions
 
     def opening(self) -> Opening:
-        """What is open now. Raises Closed."""
-        return self._parts.openings.again(self._logged_in().opening)
+        """What is open now for a new session. Raises Closed."""
+        return self._parts.openings.require_admitted(self._logged_in().opening)
 
     def api(self) -> PersonAPI:
         """The workload cluster in the person's name. Raises Closed."""
@@ -370,11 +363,29 @@ class GatewayConnection(asyncssh.SSHServer):
         opening, address = self.opening(), self._logged_in().address
         async with self._parts.clusters.api(opening) as api:
             found = await self._parts.resolver.resolve(api, opening.container, address)
-        self._entered.pop(found.uid, None)
-        self._entered[found.uid] = (opening, found)
+        self._note_entered(found.uid, opening, found)
+        return found
+
+    def has_tools(self) -> bool:
+        """See Entered."""
+        opening = self.opening()
+        return isinstance(self._parts.openings.connection_of(opening.cluster).tools, ToolsImage)
+
+    async def tools(self, target: RunningContainer) -> RunningContainer:
+        """See Entered."""
+        opening = self.opening()
+        tools = self._parts.openings.connection_of(opening.cluster).tools
+        async with self._parts.clusters.api(opening) as api:
+            found = await tools_container(api, target, opening.uid, tools)
+        self._note_entered(f"{found.uid}/{found.container}", opening, found)
+        return found
+
+    def _note_entered(self, name: str, opening: Opening, container: RunningContainer) -> None:
+        """Its processes can be signalled; of too many, those of the last ones."""
+        self._entered.pop(name, None)
+        self._entered[name] = (opening, container)
         if len(self._entered) > MAXIMUM_ENTERED:
             del self._entered[next(iter(self._entered))]
-        return found
 
     def _logged_in(self) -> _LoggedIn:
         if not isinstance(self._state, _LoggedIn):

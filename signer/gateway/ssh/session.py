@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,13 +17,16 @@ from signer.gateway.commands import (
     SFTP_SERVERS,
     SIGNALS,
     SessionMark,
+    probe_command,
     session_command,
     sftp_command,
     terminal_type,
+    tools_sftp_command,
 )
 from signer.gateway.opening import Closed, Opening
 from signer.gateway.person import PersonAPI
 from signer.gateway.resolver import NotResolved, RunningContainer
+from signer.gateway.running import is_missing_program, run_to_its_end
 from signer.gateway.ssh.bounds import bound_channel
 from signer.gateway.ssh.channel import Channel, ChannelGone, Data, EndOfInput, Gone, Resized, Signalled
 from signer.gateway.streams import (
@@ -38,6 +41,8 @@ from signer.gateway.streams import (
     StreamEnded,
     exec_stream,
 )
+from signer.gateway.tools_container import TARGET_ROOT
+from signer.gateway.tools_starting import SWITCHED_OFF
 from signer.kube.errors import ApiError
 from signer.model.decision import printable
 
@@ -55,6 +60,7 @@ _LEGACY_COPY: Final = "scp -"
 """So begins what scp asks for without SFTP."""
 _LEGACY_UPLOAD: Final = re.compile(r"scp(?: -[dprv])* -t ", re.ASCII)
 """And so to receive files."""
+_TOOLS_NEEDED: Final = f"the tools image has no SFTP server at {', '.join(SFTP_SERVERS)}; tell the operator"
 _DATATYPES: Final = {StandardStream.STDOUT: None, StandardStream.STDERR: asyncssh.EXTENDED_DATA_STDERR}
 
 
@@ -75,6 +81,14 @@ class Entered(Protocol):
 
     async def container(self) -> RunningContainer:
         """The container that the login means now. Raises NotResolved, ApiError or Closed."""
+        ...
+
+    def has_tools(self) -> bool:
+        """Whether the operator lets the gateway add containers with tools. Raises Closed."""
+        ...
+
+    async def tools(self, target: RunningContainer) -> RunningContainer:
+        """The grant's tools container beside ``target``. Raises NotResolved, ApiError or Closed."""
         ...
 
     async def signal(self, name: str) -> None:
@@ -215,7 +229,11 @@ class Session:
             return await self._sftp(container)
         if asked.subsystem and not opening.command:
             return self._fail(f"there is no subsystem {asked.subsystem[:64]}")
-        words = session_command(self.connection.mark, asked.terminal, asked.command or asked.subsystem, opening.command)
+        folder = ""
+        if not opening.command and self.connection.has_tools() and not await self._has_shell(container):
+            container, folder = await self._tools(container, "the image has no shell"), TARGET_ROOT
+        mark, command = self.connection.mark, asked.command or asked.subsystem
+        words = session_command(mark, asked.terminal, command, opening.command, folder)
         is_upload = not opening.command and _LEGACY_UPLOAD.match(asked.command) is not None
         result = await self._pass(container, words, has_read_answers=is_upload)
         if isinstance(result, Failed) and is_upload and self.channel.has_ended_input:
@@ -224,25 +242,49 @@ class Session:
             if result.code == EXIT_NOT_FOUND and asked.command.startswith(_LEGACY_COPY) and not opening.command:
                 self.channel.say(_NO_SCP)
             return result.code
-        return self._fail(_NO_SHELL if _is_missing_program(result.message) else result.message)
+        return self._fail(_missing(_NO_SHELL) if is_missing_program(result) else result.message)
+
+    async def _has_shell(self, container: RunningContainer) -> bool:
+        """Asked before the session, whose input a command that does not start would take."""
+        result = await run_to_its_end(self.connection.api(), container, probe_command())
+        return not is_missing_program(result)
+
+    async def _tools(self, target: RunningContainer, why: str) -> RunningContainer:
+        if self.channel.asked.terminal:
+            self.channel.say(f"{why}: starting a container with tools beside {target.container}")
+        found = await self.connection.tools(target)
+        self.channel.say(f"{why}: this is a container with tools; files of {target.container} are below {TARGET_ROOT}")
+        return found
 
     async def _sftp(self, container: RunningContainer) -> int:
         """By the image's shell; without one, each server that images have is tried."""
         first = await self.channel.stream.next()
         if not isinstance(first, Data):
             return EXIT_FAILED
-        by_shell = sftp_command(self.connection.mark)
-        for words in (by_shell, *((path,) for path in SFTP_SERVERS)):
-            result = await self._pass(container, words, first.content, has_read_answers=True)
+        servers = (sftp_command(self.connection.mark), *((path,) for path in SFTP_SERVERS))
+        code = await self._sftp_of(container, first.content, servers)
+        if code != EXIT_NOT_FOUND:
+            return code
+        if not self.connection.has_tools():
+            return self._fail(_missing(_NO_SFTP), EXIT_NOT_FOUND)
+        tools = await self._tools(container, "the image has no SFTP server")
+        code = await self._sftp_of(tools, first.content, (tools_sftp_command(self.connection.mark),))
+        return code if code != EXIT_NOT_FOUND else self._fail(_TOOLS_NEEDED, code)
+
+    async def _sftp_of(self, container: RunningContainer, first: bytes, servers: Sequence[tuple[str, ...]]) -> int:
+        """The first server that there is. ``EXIT_NOT_FOUND`` without one: then nothing was answered."""
+        by_shell = servers[0]
+        for words in servers:
+            result = await self._pass(container, words, first, has_read_answers=True)
             if self.channel.has_ended_input:
                 return 0
-            if isinstance(result, Failed) and not _is_missing_program(result.message):
+            if isinstance(result, Failed) and not is_missing_program(result):
                 return self._fail(result.message)
             if isinstance(result, Exited) and result.code != EXIT_NOT_FOUND:
                 return result.code
             if isinstance(result, Exited) and words is by_shell:
                 break  # the shell has looked everywhere
-        return self._fail(_NO_SFTP, EXIT_NOT_FOUND)
+        return EXIT_NOT_FOUND
 
     async def _pass(
         self, container: RunningContainer, words: tuple[str, ...], first: bytes = b"", *, has_read_answers: bool
@@ -331,9 +373,8 @@ class _Pump:
             await self._connection.signal(name)
 
 
-def _is_missing_program(message: str) -> bool:
-    """As runc and crun say it (execve(2), ENOENT)."""
-    return "executable file not found" in message or "no such file or directory" in message
+def _missing(what: str) -> str:
+    return f"{what}; {SWITCHED_OFF}"
 
 
 __all__ = ["EXIT_FAILED", "EXIT_NOT_FOUND", "Asked", "Entered", "Session", "SessionChannel"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final, Self
 
@@ -28,7 +29,9 @@ from signer.gateway.streams.stream import (
 from signer.gateway.websocket import CLOSE_SECONDS
 
 AFTER_STATUS_SECONDS: Final = 5.0
-"""Servers close the stream at once after the Status; output that they send after it is still passed on."""
+"""Servers close the stream at once after the Status; output that they send after it is still passed on. Messages
+without output prolong nothing.
+"""
 
 
 async def exec_stream(
@@ -114,20 +117,27 @@ class ExecStream:
         if self._is_over:
             raise StopAsyncIteration
         try:
-            while True:
-                following = await self._next()
-                if following is not None:
-                    break
+            following = await self._following()
         except ProtocolViolation as violation:
             following = Failed(f"{violation}")
         if not isinstance(following, Output):
             self._is_over = True
         return following
 
-    async def _next(self) -> Output | CommandResult | None:
-        """None for a message that holds nothing for the caller."""
+    async def _following(self) -> Output | CommandResult:
+        ends = None
+        while True:
+            if self._status is not None and ends is None:
+                ends = asyncio.get_running_loop().time() + AFTER_STATUS_SECONDS
+            following = await self._next(ends)
+            if following is not None:
+                return following
+
+    async def _next(self, ends: float | None) -> Output | CommandResult | None:
+        """None for a message that holds nothing for the caller. ``ends``: by the event loop's clock."""
         try:
-            received = await self._messages.receive(None if self._status is None else AFTER_STATUS_SECONDS)
+            async with asyncio.timeout_at(ends):
+                received = await self._messages.receive()
         except TimeoutError:
             received = Ended(is_clean=False, message="the server did not end the stream")
         if isinstance(received, Ended):

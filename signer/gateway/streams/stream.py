@@ -87,14 +87,13 @@ class Messages:
         except (ClientError, OSError):
             raise StreamEnded("the server ended the stream") from None
 
-    async def receive(self, within_seconds: float | None = None) -> Received:
+    async def receive(self) -> Received:
         """The next message. One task at a time may receive.
 
         Raises:
-            TimeoutError: nothing came ``within_seconds``.
             ProtocolViolation: a text message, or a message that is too large or malformed.
         """
-        while (message := await self._websocket.receive(within_seconds)).type in (WSMsgType.PING, WSMsgType.PONG):
+        while (message := await self._websocket.receive()).type in (WSMsgType.PING, WSMsgType.PONG):
             if message.type is WSMsgType.PING:
                 self._ping = bytes(message.data)
                 self._pinged.set()

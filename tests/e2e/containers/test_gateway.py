@@ -329,8 +329,9 @@ def test_escapes_in_names_reach_no_terminal(grant: GrantOfTest) -> None:
 def test_a_deleted_grant_ends_a_transfer(gateway: GatewayOfTest, web: Pod) -> None:
     """80: with a message that stock ssh prints; and its processes in the container end."""
     ended = gateway.grant(TARGET)
-    with ended.start(USER, "nohup setsid sleep 4711 >/dev/null 2>&1 & cat /dev/zero") as process:
+    with ended.start(USER, "setsid sleep 4711 >/dev/null 2>&1 & cat /dev/zero") as process:
         assert process.stdout is not None
+        wait_until(lambda: " sleep 4711\n" in processes(gateway), "it has left its session")
         assert len(process.stdout.read(MEBIBYTE)) == MEBIBYTE
         ended.delete()
         while process.stdout.read(MEBIBYTE):

@@ -21,6 +21,7 @@ from signer.controller.run import ControllerOptions
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.kube.resources import ACCESS_GRANTS, NODE_ATTESTATION_POLICIES
 from signer.model.gateway_connection import GatewayConnection, connection_name, parse_gateway_connection
+from signer.model.tools_image import ToolsImage
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import embedded_api
@@ -47,7 +48,8 @@ PODS: Final = "/api/v1/namespaces/default/pods"
 
 def access(*, switched_on: bool = True) -> AccessPermission:
     containers = ContainersSwitchedOn() if switched_on else ContainersSwitchedOff()
-    return AccessPermission(frozenset({"default"}), CreatorVerification.UNVERIFIED, containers=containers)
+    tools = ToolsImage("tools:1")
+    return AccessPermission(frozenset({"default"}), CreatorVerification.UNVERIFIED, containers=containers, tools=tools)
 
 
 @pytest.fixture(autouse=True)
@@ -218,7 +220,8 @@ def test_with_the_grants_of_the_files_and_no_others(
 ) -> None:
     """In both clusters the controller has what the files say; each grant in the gateway's namespace is used."""
     api, management = embedded_api(cluster), harness.api
-    for file in ("workload.yaml", "workload-ssh.yaml", *(("workload-containers.yaml",) if granted_there else ())):
+    containers = ("workload-containers.yaml", "workload-containers-tools.yaml") if granted_there else ()
+    for file in ("workload.yaml", "workload-ssh.yaml", *containers):
         api.apply_yaml((RBAC / file).read_text(encoding="utf-8"))
     kubeconfig = api.kubeconfig(cluster.name, "node-attestation-controller", ())
     cluster.put_secret("kubeconfig", {"value": kubeconfig.encode()})

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from node_access.containers.tools import ACCOUNTS
 from tests.support.binaries import MissingPart
 
 PAUSE: Final = "local.test/pause:1"
@@ -38,11 +39,14 @@ APPLICATION_USER: Final = 1000
 NONROOT_USER: Final = 65532
 """The user ID of distroless images."""
 
+TOOLS: Final = "local.test/tools:1"
+"""What an operator names as the tools image: a shell, a server of SFTP, and libnss_wrapper. It has no users."""
 _INSTALL: Final = "run tests/provision/provision.sh containers"
 _PROGRAMS: Final = Path(__file__).parent / "programs"
 _APPLETS: Final = (
     *("sh", "cat", "ls", "id", "sleep", "nc", "stty", "tty", "env", "mkdir", "rm", "stat", "head", "wc", "sha256sum"),
     *("dd", "httpd", "ps", "tar", "echo", "true", "false", "kill", "setsid", "nohup", "touch", "test", "grep", "wget"),
+    "tr",
 )
 _ACCOUNTS: Final = f"root:x:0:0::/:/bin/sh\napp:x:{APPLICATION_USER}:{APPLICATION_USER}::/home/app:/bin/sh\n"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -98,6 +102,7 @@ def standard_images() -> list[Image]:
         ),
         shell,
         replace(shell, reference=FILES, files={**shell.files, **programs}),
+        replace(shell, reference=TOOLS, files={"bin/busybox": busybox, **programs, **_with_libraries(str(ACCOUNTS))}),
     ]
 
 

@@ -19,6 +19,8 @@ _FILES: Final = "/run/kubelet"
 _DISK_SIGNALS: Final = ("nodefs.available", "nodefs.inodesFree", "imagefs.available")
 _SINCE_ONE_RUNTIME: Final = (1, 24)
 """Since then, a kubelet has no choice of container runtimes."""
+_SINCE_EPHEMERAL_CONTAINERS: Final = (1, 23)
+"""Since then, a kubelet runs them without a feature gate."""
 
 
 def find_kubelet(binaries: ControlPlaneBinaries) -> Path:
@@ -52,7 +54,7 @@ class Kubelet:
             ("serving.crt", certificate),
             ("serving.key", key),
             ("kubeconfig", kubeconfig.encode()),
-            ("configuration.yaml", yaml.safe_dump(_configuration(node)).encode()),
+            ("configuration.yaml", yaml.safe_dump({**_configuration(node), **_gates(binary)}).encode()),
         ):
             path = files / name
             path.touch(mode=0o600)
@@ -77,6 +79,11 @@ class Kubelet:
     def _start(self) -> Program:
         # Otherwise it asks the cloud's metadata service for a credential of an image registry, which takes seconds.
         return self._node.start("kubelet", self._command, {"HOME": _FILES, "AWS_EC2_METADATA_DISABLED": "true"})
+
+
+def _gates(binary: Path) -> dict[str, Any]:
+    is_alpha = kubernetes_version(binary) < _SINCE_EPHEMERAL_CONTAINERS
+    return {"featureGates": {"EphemeralContainers": True}} if is_alpha else {}
 
 
 def _configuration(node: Node) -> dict[str, Any]:

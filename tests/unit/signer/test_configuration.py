@@ -36,6 +36,7 @@ from signer.configuration import (
 )
 from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
+from signer.model.tools_image import NoToolsImage, ToolsImage
 from tests.documents.generated import parser_of
 from tests.support.access_objects import AUTHORITY_KEY as HOST_KEY
 
@@ -507,7 +508,7 @@ def test_access(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("[team-a]", "access must be an object"),
-        ("{enabled: true}", "namespaces, and not 'enabled'"),
+        ("{enabled: true}", "namespaces, toolsImage, and not 'enabled'"),
         ("{namespaces: team-a}", "access.namespaces must be a list of names, or ['*']"),
         ("{creatorVerification: none}", "access.creatorVerification must be Required or Unverified"),
         ("{creatorVerification: [Required]}", "access.creatorVerification must be Required or Unverified"),
@@ -539,6 +540,8 @@ def test_access(tmp_path: Path) -> None:
         ("{gateway: {host: a, port: 22, hostKeys: [K, K]}}", "access.gateway.hostKeys names a key twice"),
         ("{gateway: {host: a, port: 22, hostKeys: [K K]}}", "access.gateway.hostKeys: a comment stands behind the key"),
         ("{gateway: {host: a, port: 22, hostKeys: [1]}}", "access.gateway.hostKeys: the key line is not two words"),
+        ("{toolsImage: 'a b'}", "access.toolsImage must be the name of an image, such as registry"),
+        ("{toolsImage: [tools]}", "access.toolsImage must be the name of an image, such as registry"),
         ("{bastions: aws}", "access.bastions must be a list of bastion providers"),
         ("{bastions: [None]}", "access.bastions must be a list of bastion providers"),
         ("{bastionsByNamespace: {'*': [aws]}}", "'*' is no namespace"),
@@ -563,6 +566,11 @@ def test_the_gateway_of_access(tmp_path: Path) -> None:
     assert isinstance(address, GatewayAddress)
     assert str(address.host) == "fd00::7"
     assert access(tmp_path, "{}").gateway == access(tmp_path, "{gateway: {}}").gateway == GatewayNotNamed()
+
+
+def test_the_tools_image_is_off_by_default(tmp_path: Path) -> None:
+    assert access(tmp_path, "{}").tools == access(tmp_path, "{toolsImage: ''}").tools == NoToolsImage()
+    assert access(tmp_path, "{toolsImage: 'tools:1'}").tools == ToolsImage("tools:1")
 
 
 def test_containers_need_access_and_a_namespace_of_their_own(tmp_path: Path) -> None:

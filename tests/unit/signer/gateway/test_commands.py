@@ -12,9 +12,21 @@ from typing import Final
 
 import pytest
 
-from signer.gateway.commands import SFTP_SERVERS, SessionMark, end_command, session_command, sftp_command, terminal_type
+from signer.gateway.commands import (
+    SFTP_SERVERS,
+    GatewayIdentity,
+    SessionMark,
+    end_command,
+    leftovers_command,
+    session_command,
+    sftp_command,
+    terminal_type,
+)
 from tests.support.binaries import MissingPart, skip_or_fail
 
+MINE: Final = f"u-{os.getpid()}"
+"""UID of a grant that no other worker of the tests ends."""
+GATEWAY: Final = GatewayIdentity.of("gateway-0:2222")
 MARK: Final = SessionMark("0123456789abcdef0123456789abcdef")
 
 
@@ -85,7 +97,7 @@ def test_an_image_without_a_server_of_sftp_says_127(shell: object, tmp_path: Pat
 def test_the_end_finds_every_process_that_has_kept_its_environment(shell: object, tmp_path: Path) -> None:
     """Also those that left their session; and no other connection's."""
     sh = shell(tmp_path)  # type: ignore[operator]
-    mark, other = SessionMark.of_connection("u-1"), SessionMark.of_connection("u-1")
+    mark, other = SessionMark.of_connection("u-1", GATEWAY), SessionMark.of_connection("u-1", GATEWAY)
     script = "sleep 300 & setsid sleep 300 & nohup sleep 300 >/dev/null 2>&1 & echo started; wait"
     ours, theirs = (
         subprocess.Popen([sh, *session_command(one, "", script, "")[1:]], stdout=subprocess.PIPE)
@@ -108,6 +120,47 @@ def test_the_end_finds_every_process_that_has_kept_its_environment(shell: object
             assert one.stdout is not None
             one.stdout.close()
     _wait_for_end(other)
+
+
+def sleeper(sh: str, mark: SessionMark) -> subprocess.Popen[bytes]:
+    """A session that runs."""
+    process = subprocess.Popen(
+        [sh, *session_command(mark, "", "echo started; sleep 300", "")[1:]], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"started\n"
+    return process
+
+
+@SHELLS
+def test_a_gateway_ends_what_its_predecessor_left_and_nothing_else(shell: object, tmp_path: Path) -> None:
+    """Neither its own, nor that of a gateway in another place, nor another grant's."""
+    sh = shell(tmp_path)  # type: ignore[operator]
+    now = GatewayIdentity.of("gateway-0:2222")
+    killed = sleeper(sh, SessionMark.of_connection(MINE, GATEWAY))
+    others = [
+        sleeper(sh, SessionMark.of_connection(uid, gateway))
+        for uid, gateway in ((MINE, now), (MINE, GatewayIdentity.of("gateway-1:2222")), (f"{MINE}0", GATEWAY))
+    ]
+    try:
+        assert run(sh, leftovers_command(MINE, now)) == (0, b"")
+        assert killed.wait(timeout=10) == 128 + signal.SIGKILL
+        assert [one.poll() for one in others] == [None] * 3
+    finally:
+        for mark in (SessionMark.of_grant(MINE), SessionMark.of_grant(f"{MINE}0")):
+            run(sh, end_command(mark, "KILL"))
+        for one in (killed, *others):
+            one.wait(timeout=10)
+            assert one.stdout is not None
+            one.stdout.close()
+
+
+@SHELLS
+def test_the_end_does_not_end_itself(shell: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a tools container, every command has the grant's mark."""
+    sh = shell(tmp_path)  # type: ignore[operator]
+    monkeypatch.setenv("NODE_ACCESS_SESSION", f"{MINE}.tools")
+    assert run(sh, end_command(SessionMark.of_grant(MINE), "KILL")) == (0, b"")
 
 
 def _having(mark: SessionMark) -> list[str]:
@@ -142,4 +195,4 @@ def test_a_hostile_terminal_is_dumb() -> None:
 
 
 def test_marks_differ() -> None:
-    assert SessionMark.of_connection("u-1") != SessionMark.of_connection("u-1")
+    assert SessionMark.of_connection("u-1", GATEWAY) != SessionMark.of_connection("u-1", GATEWAY)

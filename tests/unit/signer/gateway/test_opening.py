@@ -4,29 +4,42 @@ from __future__ import annotations
 
 from copy import deepcopy
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from attestors.wire.ssh.certificate import Certificate, SignedCertificate, parse_certificate_line
 from attestors.wire.ssh.container_names import Container, Pod
 from attestors.wire.ssh.options import VerifyRequired, parse_network
 from attestors.wire.ssh.principals import PlainPrincipal
 from attestors.wire.ssh.signatures import sign
+from signer.access.lifetimes import MAXIMUM_CERTIFICATE_DURATION
 from signer.authority.ssh.authorities import UserAuthority
-from signer.gateway.opening import CLOCK_TOLERANCE, Closed, ClosedReason, Opening, grant_of, opening_of
+from signer.gateway.opening import (
+    CLOCK_TOLERANCE,
+    LONGEST_CERTIFICATE,
+    Closed,
+    ClosedReason,
+    Opening,
+    admitted,
+    continued,
+    grant_of,
+)
 from signer.model.cluster import ClusterKey
 from tests.support.access_grants import AUTHORITY, HOUR, NOW
 from tests.support.access_objects import USER_KEY, grant_object
 from tests.support.gateway_grants import UID, container_grant
-from tests.support.openssh import public_keys
+from tests.support.openssh import public_keys, ssh_keygen
 from tests.unit.signer.authority.ssh.requests import authority_key
 
+OTHER_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPjHUyfKmhKPaLC7D8u6oh1z9UIgXVy2Pj29E940gSaA"
 OTHER: Final = UserAuthority(authority_key("ed25519", 301))
 
 
 def opened(manifest: dict[str, Any], *, now: Any = NOW, authorities: Any = (AUTHORITY.public_key,)) -> Opening:
-    return opening_of(grant_of(manifest), authorities, now)
+    return admitted(grant_of(manifest), authorities, now)
 
 
 def refused(manifest: dict[str, Any], **how: Any) -> ClosedReason:
@@ -80,10 +93,10 @@ def test_a_creators_name_comes_back_as_it_was() -> None:
     [
         (lambda one: one["metadata"].update(deletionTimestamp="2026-11-27T14:10:00Z"), ClosedReason.ENDED),
         (lambda one: one["spec"].update(suspend=True), ClosedReason.ENDED),
-        (lambda one: one["status"]["conditions"][0].update(status="False"), ClosedReason.ENDED),
-        (lambda one: one["status"]["conditions"].append({"type": "Ready", "status": "True"}), ClosedReason.ENDED),
-        (lambda one: one["status"].update(conditions=[]), ClosedReason.ENDED),
-        (lambda one: one["status"].update(conditions=["Ready"]), ClosedReason.ENDED),
+        (lambda one: one["status"]["conditions"][0].update(status="False"), ClosedReason.NOT_READY),
+        (lambda one: one["status"]["conditions"].append({"type": "Ready", "status": "True"}), ClosedReason.NOT_READY),
+        (lambda one: one["status"].update(conditions=[]), ClosedReason.NOT_READY),
+        (lambda one: one["status"].update(conditions=["Ready"]), ClosedReason.NOT_READY),
         (lambda one: one["status"].update(certificates=[]), ClosedReason.NOT_CERTIFIED),
         (lambda one: one["status"]["certificates"][0].update(hop="node"), ClosedReason.NOT_CERTIFIED),
         (lambda one: one["status"].update(certificates=one["status"]["certificates"] * 2), ClosedReason.NOT_CERTIFIED),
@@ -158,3 +171,216 @@ def test_a_broken_signature_is_refused() -> None:
 def test_certificates_that_the_controller_does_not_make_are_refused(changes: dict[str, Any]) -> None:
     """Also if a user authority has signed them."""
     assert refused(resigned(container_grant(), **changes)) is ClosedReason.CERTIFICATE_REFUSED
+
+
+# The rule for new sessions, and for those that run
+
+GOES_ON, ENDS, ADMITTED = "goes on", "ends", "admitted"
+PERMISSIONS: Final = {"pty": True, "portForwarding": True}
+MINUTE: Final = timedelta(minutes=1)
+
+
+def rule(manifest: dict[str, Any], *, now: Any, authorities: Any) -> tuple[str, str]:
+    """What becomes of a session by the grant as it was made, and of somebody who comes now."""
+    session = opened(container_grant(permissions=PERMISSIONS))
+    try:
+        grant = grant_of(manifest)
+    except Closed as closed:
+        return ENDS, closed.reason.value
+    try:
+        continued(grant, session, authorities, now)
+        before = GOES_ON
+    except Closed:
+        before = ENDS
+    try:
+        admitted(grant, authorities, now)
+    except Closed as closed:
+        return before, closed.reason.value
+    return before, ADMITTED
+
+
+def held(manifest: dict[str, Any]) -> dict[str, Any]:
+    manifest["status"]["conditions"][0].update(status="False", reason="CreatorUnproven")
+    return manifest
+
+
+def without_certificate(manifest: dict[str, Any]) -> dict[str, Any]:
+    manifest["status"]["certificates"] = []
+    return manifest
+
+
+def grant(**how: Any) -> dict[str, Any]:
+    return container_grant(**{"permissions": PERMISSIONS, **how})
+
+
+@pytest.mark.parametrize(
+    ("manifest", "minutes", "authority", "running", "coming"),
+    [
+        pytest.param(grant(), 0, AUTHORITY, GOES_ON, ADMITTED, id="ready"),
+        pytest.param(held(grant()), 0, AUTHORITY, GOES_ON, "NotReady", id="held: a hiccup of the controller"),
+        pytest.param(
+            {**grant(), "status": grant()["status"] | {"conditions": []}},
+            0,
+            AUTHORITY,
+            GOES_ON,
+            "NotReady",
+            id="held: no conditions",
+        ),
+        pytest.param(held(grant()), 59, AUTHORITY, GOES_ON, "NotReady", id="held to the last minute"),
+        pytest.param(held(grant()), 60, AUTHORITY, ENDS, "Expired", id="held, and expired: nothing renews it"),
+        pytest.param(grant(), 60, AUTHORITY, ENDS, "Expired", id="expired"),
+        pytest.param(grant(now=NOW + 40 * MINUTE), 70, AUTHORITY, GOES_ON, ADMITTED, id="renewed"),
+        pytest.param(without_certificate(grant()), 0, AUTHORITY, ENDS, "NotCertified", id="the certificate is gone"),
+        pytest.param(without_certificate(held(grant())), 0, AUTHORITY, ENDS, "NotCertified", id="ended"),
+        pytest.param({**grant(), "status": {}}, 0, AUTHORITY, ENDS, "NotCertified", id="the status is gone"),
+        pytest.param(grant(suspend=True), 0, AUTHORITY, ENDS, "Ended", id="suspended"),
+        pytest.param(held(grant(suspend=True)), 0, AUTHORITY, ENDS, "Ended", id="suspended and held"),
+        pytest.param(grant(), 0, OTHER, ENDS, "AuthorityUnknown", id="the authority was revoked"),
+        pytest.param(held(grant()), 0, OTHER, ENDS, "AuthorityUnknown", id="the authority was revoked, held"),
+        pytest.param(grant(creator="mallory"), 0, AUTHORITY, ENDS, ADMITTED, id="another person"),
+        pytest.param(
+            grant(container={"namespace": "shop", "pod": "db-0", "container": "app"}),
+            0,
+            AUTHORITY,
+            ENDS,
+            ADMITTED,
+            id="another container",
+        ),
+        pytest.param(grant(number=12), 0, AUTHORITY, ENDS, ADMITTED, id="another grant"),
+        pytest.param(grant(sshPublicKey=OTHER_KEY), 0, AUTHORITY, ENDS, ADMITTED, id="another key"),
+        pytest.param(
+            grant(permissions={"pty": False, "portForwarding": True}),
+            0,
+            AUTHORITY,
+            ENDS,
+            ADMITTED,
+            id="no terminal any more",
+        ),
+        pytest.param(grant(permissions={"pty": True}), 0, AUTHORITY, ENDS, ADMITTED, id="no ports any more"),
+        pytest.param(
+            grant(permissions={**PERMISSIONS, "command": "uptime"}),
+            0,
+            AUTHORITY,
+            ENDS,
+            ADMITTED,
+            id="one command alone",
+        ),
+    ],
+)
+def test_who_comes_in_and_who_stays(
+    manifest: dict[str, Any], minutes: int, authority: UserAuthority, running: str, coming: str
+) -> None:
+    found = rule(manifest, now=NOW + minutes * MINUTE, authorities=(authority.public_key,))
+    assert found == (running, coming)
+
+
+def test_a_wider_certificate_covers_a_session() -> None:
+    session = opened(container_grant(permissions={"pty": False}))
+    wider = grant_of(container_grant(permissions=PERMISSIONS))
+    assert continued(wider, session, (AUTHORITY.public_key,), NOW).has_port_forwarding
+
+
+# Grants that somebody has written who may write them, and their status
+
+
+def written_into(manifest: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The certificate of another grant in this one's status."""
+    manifest["status"]["certificates"] = deepcopy(other["status"]["certificates"])
+    return manifest
+
+
+def by_ssh_keygen(folder: Path, *options: str) -> str:
+    """A certificate for the grant's key, container and key id, by the Cluster's authority, with more options."""
+    (folder / "ca").touch(mode=0o600)
+    encoding = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    (folder / "ca").write_bytes(AUTHORITY.private_key.private_bytes(*encoding))
+    (folder / "user.pub").write_text(f"{USER_KEY}\n")
+    names = ["-I", f"grant/team-a/repair/{UID.format(11)}/alice", "-n", "shop_web-0_app"]
+    times = [one.strftime("%Y%m%d%H%M%SZ") for one in (NOW, NOW + HOUR)]
+    names += ["-V", ":".join(times)]
+    ssh_keygen("-q", "-s", folder / "ca", *names, *options, folder / "user.pub").check_returncode()
+    return " ".join((folder / "user-cert.pub").read_text().split()[:2])
+
+
+def test_a_certificate_of_ssh_keygen_for_the_same_is_taken(tmp_path: Path) -> None:
+    """So that the tests below refuse for what they add."""
+    manifest = container_grant()
+    manifest["status"]["certificates"][0]["certificate"] = by_ssh_keygen(tmp_path)
+    assert opened(manifest).creator == "alice"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-O", "critical:frobnicate@example.com=x"],
+        ["-O", "verify-required"],
+        ["-O", "critical:source-address"],
+        ["-h"],
+        ["-n", "shop_web-0_app,shop_db-0_app"],
+        ["-n", "root"],
+        ["-V", "always:forever"],
+        ["-V", "19700101000000Z:20991231235959Z"],
+    ],
+)
+def test_certificates_that_the_gateway_cannot_keep_are_refused(tmp_path: Path, options: list[str]) -> None:
+    manifest = container_grant()
+    manifest["status"]["certificates"][0]["certificate"] = by_ssh_keygen(tmp_path, *options)
+    assert refused(manifest) is ClosedReason.CERTIFICATE_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        pytest.param(
+            container_grant(number=12, creator="admin"), ClosedReason.CERTIFICATE_REFUSED, id="of another grant"
+        ),
+        pytest.param(container_grant(name="other"), ClosedReason.CERTIFICATE_REFUSED, id="of another name"),
+        pytest.param(
+            container_grant(clusterRef={"name": "staging"}, authority=OTHER),
+            ClosedReason.AUTHORITY_UNKNOWN,
+            id="of another cluster",
+        ),
+        pytest.param(container_grant(authority=OTHER), ClosedReason.AUTHORITY_UNKNOWN, id="of another authority"),
+        pytest.param(container_grant(now=NOW - 2 * HOUR), ClosedReason.EXPIRED, id="expired"),
+        pytest.param(container_grant(now=NOW + 2 * HOUR), ClosedReason.EXPIRED, id="not valid yet"),
+        pytest.param(
+            container_grant({"namespace": "kube-system", "pod": "etcd", "container": "etcd"}),
+            ClosedReason.CERTIFICATE_REFUSED,
+            id="of another container",
+        ),
+    ],
+)
+def test_a_certificate_that_is_not_this_grants_opens_nothing_and_ends_sessions(
+    other: dict[str, Any], reason: ClosedReason
+) -> None:
+    session = opened(container_grant())
+    hostile = written_into(container_grant(), other)
+    assert refused(hostile) is reason
+    with pytest.raises(Closed):
+        continued(grant_of(hostile), session, (AUTHORITY.public_key,), NOW)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"certificates": "x"},
+        {"certificates": [7, None, []]},
+        {"certificates": [{"hop": "container", "certificate": 7}]},
+        {"certificates": [{"hop": "container", "certificate": "x" * 1024 * 1024}]},
+        {"certificates": [{"hop": "container"}] * 100_000},
+        {"certificates": [{"hop": ["container"], "certificate": "x"}]},
+        {"conditions": [{"type": "Ready", "status": "True"}] * 100_000},
+        {"conditions": [{"type": ["Ready"], "status": True}]},
+        {"conditions": {"type": "Ready"}},
+        {"conditions": None, "certificates": None},
+    ],
+)
+def test_a_status_of_any_form_opens_nothing(status: dict[str, Any]) -> None:
+    manifest = container_grant()
+    manifest["status"] |= status
+    assert refused(manifest) in (ClosedReason.NOT_CERTIFIED, ClosedReason.CERTIFICATE_REFUSED, ClosedReason.NOT_READY)
+
+
+def test_the_controllers_longest_certificate_is_taken() -> None:
+    assert MAXIMUM_CERTIFICATE_DURATION + MINUTE <= LONGEST_CERTIFICATE
+    assert opened(container_grant(lifetime=MAXIMUM_CERTIFICATE_DURATION)).creator == "alice"

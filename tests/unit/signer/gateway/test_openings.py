@@ -201,6 +201,30 @@ def test_a_session_keeps_its_person_and_container() -> None:
             world.openings.again(opening)
 
 
+def test_a_grant_that_is_held_admits_nobody_and_keeps_its_sessions() -> None:
+    """A hiccup of the controller: Ready is False, and the certificate stays."""
+    world = World(container_grant())
+    opening, calls, _ = listening(world)
+    held = container_grant()
+    held["status"]["conditions"][0]["status"] = "False"
+    world.openings.grants.applied(held)
+    assert calls
+    assert world.openings.again(opening) == opening
+    assert world.refused() is ClosedReason.NOT_READY
+    with pytest.raises(Closed, match="not ready"):
+        world.openings.require_admitted(opening)
+    assert world.openings.knows(KEY), "the key's holder may read why"
+    world.openings.grants.applied(container_grant())
+    assert world.openings.require_admitted(opening) == world.find()
+
+
+def test_a_grant_that_never_was_ready_is_not_known() -> None:
+    """A client goes on to its next key."""
+    waiting = container_grant()
+    waiting["status"] = {"conditions": [{"type": "Ready", "status": "False"}]}
+    assert not World(waiting).openings.knows(KEY)
+
+
 def test_another_grant_under_the_same_name_is_another_one() -> None:
     world = World(container_grant())
     opening, calls, _ = listening(world)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import string
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -23,6 +24,7 @@ from signer.model.gateway_connection import (
     parse_gateway_connection,
     render_gateway_connection,
 )
+from signer.model.tools_image import ToolsImage
 
 CLUSTER: Final = ClusterKey("team-a", "production")
 
@@ -48,6 +50,15 @@ def refused(manifest: dict[str, Any]) -> str:
     with pytest.raises(InvalidGatewayConnection) as error:
         parse_gateway_connection(manifest)
     return str(error.value)
+
+
+def test_the_tools_image_is_there_only_if_the_operator_named_one() -> None:
+    assert "tools-image" not in secret()["data"]
+    found = replace(CONNECTION, tools=ToolsImage("tools:1"))
+    manifest = render_gateway_connection(found, "node-access-gateway")
+    assert parse_gateway_connection(manifest) == found
+    for value in (b"", b"a b", b"\xff", b"a" * 600, "%"):
+        assert "tools-image" in refused(secret(tools_image=value))
 
 
 def test_the_secret() -> None:

@@ -12,6 +12,7 @@ from signer.access.containers.objects import GATEWAY, NAMESPACE, PEOPLE, WANTED
 from signer.access.containers.workload import ForeignObject, ensure_objects, remove_objects
 from signer.kube.client import Client
 from signer.kube.errors import Conflict, Forbidden
+from signer.model.tools_image import NoToolsImage, ToolsImage
 from signer.testing.api import EmbeddedAPI
 from tests.unit.signer.access.containers.world import WorkloadMemory
 from tests.unit.signer.ssh.world import START
@@ -40,7 +41,7 @@ def ask(api: EmbeddedAPI, work: Callable[[Client], Awaitable[T]]) -> T:
 
 async def ensured(client: Any) -> str:
     """With one creator."""
-    return await ensure_objects(client, ("alice",))
+    return await ensure_objects(client, ("alice",), NoToolsImage())
 
 
 def stored(api: EmbeddedAPI) -> list[tuple[Any, ...]]:
@@ -81,10 +82,18 @@ def test_they_are_made_once(api: EmbeddedAPI) -> None:
     }
 
 
+def test_people_add_containers_only_while_the_operator_names_an_image(api: EmbeddedAPI) -> None:
+    tools = [{"verbs": ["patch"], "apiGroups": [""], "resources": ["pods/ephemeralcontainers"]}]
+    for image, expected in ((NoToolsImage(), []), (ToolsImage("tools:1"), tools), (NoToolsImage(), [])):
+        ask(api, lambda client, image=image: ensure_objects(client, ("alice",), image))  # type: ignore[misc]
+        rules = api.get("clusterroles", PEOPLE)["rules"]
+        assert [one for one in rules if "pods/ephemeralcontainers" in one["resources"]] == expected
+
+
 def test_the_gateway_acts_as_the_creators_of_live_grants_alone(api: EmbeddedAPI) -> None:
     """Without creators, there is no rule for users: an empty ``resourceNames`` would mean all of them."""
     for creators in (("alice", "bob"), ("bob",), (), ("*",)):
-        ask(api, lambda client, creators=creators: ensure_objects(client, creators))  # type: ignore[misc]
+        ask(api, lambda client, creators=creators: ensure_objects(client, creators, NoToolsImage()))  # type: ignore[misc]
         rules = api.get("clusterroles", GATEWAY)["rules"]
         users = [rule["resourceNames"] for rule in rules if rule["resources"] == ["users"]]
         assert users == ([[f"node-access:{one}" for one in creators]] if creators else [])

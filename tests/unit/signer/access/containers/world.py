@@ -180,6 +180,7 @@ class World:
             KEY,
             connections=connections,
             creators=creators,
+            tools=permission.tools,
             slots=TimedSemaphore(4, 2.0),
             changed=lambda: changes.append("changed"),
             now=lambda: self.now,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import ipaddress
 import logging
 import ssl
@@ -58,7 +59,7 @@ async def test_an_honest_client_comes_in(world: World) -> None:
     key = world.grant()
     async with world.connect(key) as client:
         assert (await client.run("echo hello")).exit_status == 0
-    assert world.commands[0][-1] == "echo hello"
+    assert world.commands[0][-2:] == ("echo hello", "")
 
 
 async def closed_by_gateway(port: int, sent: bytes) -> bytes:
@@ -95,7 +96,8 @@ async def test_connections_of_one_address_are_bounded(
     async with gateway(authority, tls, session, tmp_path, Limits(connections_per_address=2)) as world:
         key = world.grant()
         async with world.connect(key), world.connect(key):
-            assert not (await closed_by_gateway(world.port, b"")).startswith(b"SSH-2.0-OpenSSH")
+            async with asyncio.timeout(10), world.connect(key) as third:
+                await third.wait_closed()
             assert world.logins("TooMany") == 1
         await until(lambda: not world.parts.live)
         async with world.connect(key) as client:
@@ -146,7 +148,7 @@ async def test_keys_and_names_that_are_tried_are_bounded(
 
 
 def test_an_ipv6_network_counts_as_one_address() -> None:
-    connections = Connections(Limits(connections_per_address=2))
+    connections = Connections(Limits(logins_per_address=2))
     for text in ("2001:db8::1", "2001:db8::2"):
         connections.opened(counted_address(ipaddress.ip_address(text)))
     with pytest.raises(TooMany):
@@ -314,6 +316,29 @@ async def test_with_its_grant_everything_ends_that_any_gateway_left(world: World
     await until(lambda: signals(world))
     assert signals(world) == [(f"{uid}.", "KILL")]
     assert SESSION_VARIABLE in world.commands[0][2]
+
+
+async def test_a_grant_that_is_held_keeps_its_session_and_starts_none(world: World) -> None:
+    """Ready is False for a moment. What runs goes on; what the end of one connection stops is its own."""
+    key = world.grant()
+    world.script = hang
+    async with world.connect(key) as client:
+        process = await client.create_process("echo hang")
+        assert await process.stdout.readline() == "begun\n"
+        held = copy.deepcopy(world.grants)
+        held[0]["status"]["conditions"][0]["status"] = "False"
+        world.show(held)
+        process.stdin.write("still here\n")
+        assert await process.stdout.readline() == "still here\n"
+        refused = await client.run("true")
+        assert refused.exit_status == 255
+        assert "is not ready now" in str(refused.stderr)
+        async with world.connect(key) as second:
+            await second.wait_closed()
+        assert world.logins("NotReady") == 1
+        assert len(world.commands) == 1
+    await until(lambda: signals(world))
+    assert signals(world) == [(world.commands[0][4], "KILL")], "not those of the whole grant"
 
 
 async def test_ingress_that_no_longer_has_the_client_ends_its_connection(world: World) -> None:

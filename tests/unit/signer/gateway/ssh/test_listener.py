@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from signer.gateway.clusters import Clusters
+from signer.gateway.commands import GatewayIdentity
 from signer.gateway.limits import Connections, Limits
 from signer.gateway.metrics import GatewayMetrics
 from signer.gateway.openings import Openings
@@ -37,6 +38,7 @@ async def offered(folder: Path, session: WebSocketSession) -> list[list[str]]:
         now=lambda: datetime.now(UTC),
         limits=limits,
         connections=Connections(limits),
+        identity=GatewayIdentity.of("test"),
     )
     async with listening(parts, ("127.0.0.1", 0), read_host_keys([folder / "host_key"])) as (host, port):
         reader, writer = await asyncio.open_connection(host, port)

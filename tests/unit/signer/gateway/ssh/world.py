@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +19,7 @@ from aiohttp import web
 from attestors.wire.ssh.key_line import key_line, parse_key_line
 from signer.access.containers.credential import Credential, render_kubeconfig
 from signer.gateway.clusters import Clusters
+from signer.gateway.commands import GatewayIdentity
 from signer.gateway.limits import Connections, Limits
 from signer.gateway.metrics import GatewayMetrics
 from signer.gateway.openings import Openings
@@ -27,13 +29,16 @@ from signer.gateway.ssh.host_keys import read_host_keys
 from signer.gateway.ssh.listener import listening
 from signer.gateway.ssh.server import Parts
 from signer.gateway.websocket import WebSocketSession
+from signer.model.tools_image import NamedToolsImage
 from tests.support.access_grants import AUTHORITY
-from tests.support.gateway_grants import CLUSTER, connection_secret, container_grant
+from tests.support.gateway_grants import CLUSTER, NO_TOOLS, connection_secret, container_grant
 from tests.unit.signer.gateway.support import SUCCESS, V4_ONLY
 from tests.unit.signer.kube.support import Authority, aiohttp_server
 
+IDENTITY: Final = GatewayIdentity.of("gateway-0:2222")
 USER: Final = "shop_web-0_app"
 Script = Callable[[web.WebSocketResponse, tuple[str, ...]], Awaitable[None]]
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 _POD: Final = {
     "metadata": {"name": "web-0", "namespace": "shop", "uid": "p-1"},
     "spec": {},
@@ -47,6 +52,12 @@ async def succeed(websocket: web.WebSocketResponse, command: tuple[str, ...]) ->
     await websocket.send_bytes(SUCCESS)
 
 
+async def usual(request: web.Request) -> web.StreamResponse | None:
+    """None: the server answers as an API server does."""
+    del request
+    return None
+
+
 @dataclass
 class World:
     """The gateway, and what the API server was asked to run."""
@@ -56,6 +67,11 @@ class World:
     commands: list[tuple[str, ...]] = field(default_factory=list)
     grants: list[dict[str, Any]] = field(default_factory=list)
     script: Script = succeed
+    answer: Answer = usual
+    """Before anything else."""
+    pod: dict[str, Any] = field(default_factory=lambda: copy.deepcopy(_POD))
+    containers: list[str] = field(default_factory=list)
+    """In which each command ran."""
 
     def grant(self, number: int = 11, **how: Any) -> asyncssh.SSHKey:
         """A grant for a fresh key."""
@@ -93,17 +109,32 @@ class World:
 
 @contextlib.asynccontextmanager
 async def gateway(
-    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, folder: Path, limits: Limits | None = None
+    authority: Authority,
+    tls: ssl.SSLContext,
+    session: WebSocketSession,
+    folder: Path,
+    limits: Limits | None = None,
+    *,
+    tools: NamedToolsImage = NO_TOOLS,
 ) -> AsyncIterator[World]:
     """A gateway that listens, connected to one Cluster."""
     limits = limits if limits is not None else Limits()
     found: list[World] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
+        hostile = await found[0].answer(request)
+        if hostile is not None:
+            return hostile
         if not request.path.endswith("/exec"):
-            return web.json_response(_POD)
+            if request.method == "PATCH":
+                (container,) = (await request.json())["spec"]["ephemeralContainers"]
+                found[0].pod["spec"].setdefault("ephemeralContainers", []).append(container)
+                statuses = found[0].pod["status"].setdefault("ephemeralContainerStatuses", [])
+                statuses.append({"name": container["name"], "state": {"running": {}}})
+            return web.json_response(found[0].pod)
         command = tuple(request.query.getall("command"))
         found[0].commands.append(command)
+        found[0].containers.append(request.query["container"])
         websocket = web.WebSocketResponse(protocols=V4_ONLY, compress=False, max_msg_size=0)
         await websocket.prepare(request)
         await found[0].script(websocket, command)
@@ -115,7 +146,7 @@ async def gateway(
     async with aiohttp_server(authority, handler, context=tls) as server:
         now = datetime.now(UTC)
         kubeconfig = render_kubeconfig(server.connection, Credential("token", "u-1", now, now))
-        openings.connections.replaced([connection_secret(CLUSTER, AUTHORITY, kubeconfig=kubeconfig)])
+        openings.connections.replaced([connection_secret(CLUSTER, AUTHORITY, kubeconfig=kubeconfig, tools=tools)])
         openings.connections.synced()
         parts = Parts(
             openings=openings,
@@ -125,6 +156,7 @@ async def gateway(
             now=lambda: datetime.now(UTC),
             limits=limits,
             connections=Connections(limits),
+            identity=IDENTITY,
         )
         async with listening(parts, ("127.0.0.1", 0), read_host_keys([folder / "host_key"])) as (_, port):
             found.append(World(parts, port))
