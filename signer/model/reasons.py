@@ -305,9 +305,10 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "missing.",
         ),
         Reason.BOOTSTRAP_TOKEN_UNTRACEABLE: ReasonExplanation(
-            "No KubeadmConfig of the Cluster holds the bootstrap token, or the controller does not trace tokens, and "
-            "the policy's `bootstrapTokens.untraceable` refuses that.",
-            "Join with the token that Cluster API made for the Machine. If the message says that tokens are not "
+            "No KubeadmConfig of the Cluster holds the bootstrap token, those of other Machines hold it too, or the "
+            "controller does not trace tokens, and the policy's `bootstrapTokens.untraceable` refuses that.",
+            "Join with the token that Cluster API made for the Machine. Delete other KubeadmConfigs with it that "
+            "Cluster API did not make. If the message says that tokens are not "
             "traced, see the condition [BootstrapTokensTraceable](operating.md#bootstrap-tokens). Or set "
             "`bootstrapTokens.untraceable: Allow`.",
         ),

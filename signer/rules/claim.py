@@ -168,15 +168,17 @@ def token_is_the_machines(facts: TokenFacts) -> None:
 
     Raises:
         Refused: the token was made for other owners.
-        Deferred: the token's owner is unknown and the policy requires it, or tracing is interrupted.
+        Deferred: the token's owner is unknown, or not the only one, and the policy requires it; or tracing is
+            interrupted.
     """
     if isinstance(facts.asks, NodeAsks):
         return
     if facts.machine.claimed_provider_id:
         require_token_of_machine_alone(facts.asks, facts.machine)
     match facts.asks.trace:
-        case TracedTo(owners):
+        case TracedTo(owners, held_elsewhere):
             _require_owner(owners, facts.machine)
+            _require_no_other_owner(facts, owners, held_elsewhere=held_elsewhere)
         case Untraceable():
             _require_allowed(facts, f"no KubeadmConfig of Cluster {facts.machine.cluster} holds the bootstrap token")
         case TracingOff(cause):
@@ -223,6 +225,19 @@ def _require_owner(owners: frozenset[TokenOwner], machine: MachineView) -> None:
         Reason.BOOTSTRAP_TOKEN_MISMATCH,
         f"the bootstrap token was made for {made_for}; the evidence proves {machine}",
     )
+
+
+def _require_no_other_owner(facts: TokenFacts, owners: frozenset[TokenOwner], *, held_elsewhere: bool) -> None:
+    """A thief that may write KubeadmConfigs could name its own Machine beside the owner. So may an operator that has
+    preset one token for all.
+    """
+    others = sorted(str(owner) for owner in owners if not owner.is_owner_of(facts.machine))
+    if others:
+        _require_allowed(facts, f"the bootstrap token is in KubeadmConfigs of others too, such as that of {others[0]}")
+    elif held_elsewhere:
+        _require_allowed(
+            facts, "a KubeadmConfig without an owner, or of another Cluster, holds the bootstrap token too"
+        )
 
 
 def _require_allowed(facts: TokenFacts, message: str) -> None:

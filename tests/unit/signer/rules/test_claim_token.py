@@ -49,6 +49,28 @@ def test_a_token_that_the_operator_preset_for_several_machines() -> None:
 
 
 @pytest.mark.parametrize(
+    ("trace", "named"),
+    [
+        (traced(OWN, OTHER), str(OTHER)),
+        (traced(OWN, POOL), str(POOL)),
+        (replace(traced(OWN), held_elsewhere=True), "without an owner"),
+    ],
+    ids=["Machine", "pool", "no owner"],
+)
+def test_a_token_that_others_hold_too_is_the_policys_to_allow(trace: TracedTo, named: str) -> None:
+    """The attack: a thief of another's token writes a KubeadmConfig with it for its own Machine, which is this one."""
+    token_is_the_machines(facts(trace))
+    defer = deferred(token_is_the_machines, facts(trace, untraceable="Refuse"))
+    assert defer.reason == Reason.BOOTSTRAP_TOKEN_UNTRACEABLE
+    assert named in defer.message
+
+
+def test_two_configs_of_one_machine_are_one_owner() -> None:
+    """It was made anew under its name."""
+    token_is_the_machines(facts(traced(OWN, replace(OWN, uid="former")), untraceable="Refuse"))
+
+
+@pytest.mark.parametrize(
     "machine", [machine_view(kind="MachinePool", name="p1"), machine_view(name="p1-x", owner_pool="p1")]
 )
 def test_the_pools_token(machine: MachineView) -> None:
