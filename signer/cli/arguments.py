@@ -103,7 +103,8 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         "--watch-filter",
         default="",
         metavar="VALUE",
-        help=f"serve only Clusters with label {WATCH_FILTER_LABEL}: VALUE (default: all)",
+        help=f"serve only Clusters with label {WATCH_FILTER_LABEL}: VALUE (default: all); a tenant that may label its "
+        "Cluster chooses the controller by that, and its configuration: tell tenants apart by --namespace",
     )
     add_controller_namespace(parser)
     add_config(parser)
