@@ -354,7 +354,7 @@ async def _run(
         bootstrap_tokens = BootstrapTokens(
             client, caches, watch_namespace=configuration.watch_namespace, monotonic=options.monotonic
         )
-        removed_bindings = RemovedBindings(client, configuration.namespace)
+        removed_bindings = RemovedBindings(client, configuration.namespace, caches.authentic.keys)
         machine_conditions = MachineConditions(
             client, caches, caches.records_of, now=options.now, monotonic=options.monotonic
         )

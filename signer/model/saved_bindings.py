@@ -5,6 +5,9 @@ The ConfigMap groups the bindings by lineage. A lineage is one workload cluster 
 the CA) stays each time, and the lineage adds the other. A cluster that shares neither mark is another cluster with the
 same name, and its bindings are not restored automatically. A tenant that can write the CA Secret can name any number of
 CAs. So the marks of a lineage, the lineages of a Cluster and their bytes are limited.
+
+Each lineage has a seal. One that is not as the controller wrote it stays in the ConfigMap, and the controller restores
+nothing of it: otherwise a writer of ConfigMaps could let it grant automatic approval to anybody.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any, Final, TypeAlias
 from signer.model.auto_approval import ClusterIdentity, ClusterRoleBinding, binding_body, parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
 from signer.model.fields import mapping_of, required_text, text_of
+from signer.model.seal import joined
 
 MAXIMUM_LINEAGES: Final = 4
 """Maximum number of workload clusters of one name with saved bindings."""
@@ -48,6 +52,8 @@ class Lineage:
     ca_cert_hashes: tuple[str, ...] = ()
     """Hashes of its CAs, oldest first."""
     bindings: Bindings = field(default_factory=lambda: MappingProxyType({}))
+    seal: str = field(default="", compare=False)
+    """As read. Writing makes a new one."""
 
     def is_of(self, owner: ClusterIdentity) -> bool:
         """Whether the cluster shares a mark with the lineage."""
@@ -77,6 +83,10 @@ class SavedBindings:
     """By field of ``data``; see :func:`lineage_field`."""
     uid: str
     resource_version: str
+    changed: Mapping[str, Lineage] = field(default_factory=lambda: MappingProxyType({}))
+    """Those that the controller did not write so, by field."""
+    is_sealed_anew: bool = True
+    """No lineage has a seal of the previous controller key."""
 
     def of(self, owner: ClusterIdentity) -> Lineage:
         """The cluster's lineage; one without marks if there is none.
@@ -99,7 +109,13 @@ class SavedBindings:
         """All lineages, with that cluster's lineage continued and these as its bindings."""
         names = [name for name, one in self.lineages.items() if one.is_of(owner)]
         others = {name: one for name, one in self.lineages.items() if name not in names}
-        return {**others, (names or [lineage_field(owner)])[0]: self.of(owner).continued(owner, bindings)}
+        return {**others, (names or [self._new_field(owner)])[0]: self.of(owner).continued(owner, bindings)}
+
+    def _new_field(self, owner: ClusterIdentity) -> str:
+        """Another than that of a changed lineage, whose content stays for a person to see."""
+        field_name = lineage_field(owner)
+        free = (f"{field_name}-{number}" for number in range(1, MAXIMUM_LINEAGES + 1))
+        return field_name if field_name not in self.changed else next(one for one in free if one not in self.changed)
 
 
 def _merged(marks: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
@@ -109,14 +125,23 @@ def _merged(marks: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OtherLineages:
-    """Bindings removed from other clusters of this name. An administrator decides whether they are this cluster's."""
+    """Bindings that only an administrator can restore: removed from other clusters of this name, or not as they were
+    saved.
+    """
 
     namespace: str
     config_map: str
     fields: tuple[str, ...]
-    """Fields of the ConfigMap's ``data``; never empty."""
+    """Fields of the ConfigMap's ``data``, of other clusters."""
+    changed: tuple[str, ...] = ()
+    """Fields that the controller did not write so. One of both is not empty."""
 
     def __str__(self) -> str:
+        return "; ".join(filter(None, (self._of_others(), self._of_changed())))
+
+    def _of_others(self) -> str:
+        if not self.fields:
+            return ""
         first, *more = self.fields
         others = f" (and the same for {' and '.join(more)})" if more else ""
         return (
@@ -124,6 +149,15 @@ class OtherLineages:
             "name with another UID and another CA. If it is this cluster, restore them: kubectl get configmap "
             f"{self.config_map} --namespace {self.namespace} --output 'jsonpath={{.data.{first}}}' | kubectl create "
             f"--filename - --kubeconfig KUBECONFIG-OF-THE-CLUSTER{others}; then, or if it is not, delete the ConfigMap"
+        )
+
+    def _of_changed(self) -> str:
+        if not self.changed:
+            return ""
+        return (
+            f"ConfigMap {self.namespace}/{self.config_map} is not as this controller wrote it, in "
+            f"{' and '.join(self.changed)}: somebody changed it, or it was written with another controller key. Read its "
+            "bindings before you restore any of them by kubectl create; then delete the ConfigMap"
         )
 
 
@@ -194,21 +228,27 @@ def parse_saved(manifest: Mapping[str, Any]) -> SavedBindings:
     return SavedBindings(cluster, lineages, uid, resource_version)
 
 
+def sealed_lineage(cluster: ClusterKey, field_name: str, lineage: Lineage) -> str:
+    """What a seal covers: the place of the lineage and all of its content, from the parsed values."""
+    return joined(cluster.namespace, cluster.name, field_name, json.dumps(_content(lineage), sort_keys=True))
+
+
 def _lineage_text(lineage: Lineage) -> str:
+    return json.dumps({**_content(lineage), "seal": lineage.seal}, indent=1)
+
+
+def _content(lineage: Lineage) -> dict[str, Any]:
     """UIDs and resourceVersions are separate from the objects: ``kubectl create`` refuses an object with them."""
     ordered = [binding for _, binding in sorted(lineage.bindings.items())]
     removed = {one.name: {"uid": one.uid, "resourceVersion": one.resource_version} for one in ordered}
     marks = {"clusterUIDs": list(lineage.uids), "caCertHashes": list(lineage.ca_cert_hashes)}
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "List",
-            "items": [binding_body(one) for one in ordered],
-            "removed": removed,
-            "lineage": marks,
-        },
-        indent=1,
-    )
+    return {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [binding_body(one) for one in ordered],
+        "removed": removed,
+        "lineage": marks,
+    }
 
 
 def _parse_lineage(text: str) -> Lineage:
@@ -229,7 +269,7 @@ def _parse_lineage(text: str) -> Lineage:
         binding = parse_cluster_role_binding({**item, "metadata": versioned})
         bindings[binding.name] = binding
     marks = mapping_of(content, "lineage")
-    return Lineage(_marks(marks, "clusterUIDs"), _marks(marks, "caCertHashes"), bindings)
+    return Lineage(_marks(marks, "clusterUIDs"), _marks(marks, "caCertHashes"), bindings, text_of(content, "seal"))
 
 
 def _marks(lineage: Mapping[str, Any], key: str) -> tuple[str, ...]:

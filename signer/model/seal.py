@@ -60,6 +60,8 @@ class KeyUse(enum.Enum):
     """The records of AccessGrants, in their status."""
     ACCESS_REVOCATIONS = b"node-attestation access revocations v1"
     """The ConfigMaps with the key ids of grants that ended."""
+    REMOVED_BINDINGS = b"node-attestation removed bindings v1"
+    """The ConfigMaps with the bindings that Enforce removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,11 @@ class Seals:
         self._current = subkeys[0]
         # The current key takes precedence if both have the same identifier.
         self._secrets = {subkey.identifier: subkey.secret for subkey in reversed(subkeys)}
+
+    @property
+    def key_identifier(self) -> str:
+        """Of the current key; it reveals nothing about it."""
+        return self._current.identifier
 
     def seal(self, content: str) -> str:
         """The seal of that content with the current key. See :func:`joined`."""

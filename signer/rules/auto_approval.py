@@ -53,6 +53,20 @@ class Obstacle(enum.Enum):
     TOO_LARGE = "it is too large to be saved"
 
 
+def unexpected_subjects(binding: ClusterRoleBinding) -> tuple[Subject, ...]:
+    """The subjects that are no group of nodes or of bootstrap tokens, whose groups begin alike (Kubernetes'
+    ``bootstrapapi.BootstrapGroupPattern``). Nothing but a person gives automatic approval to them.
+    """
+    return tuple(
+        subject
+        for subject in binding.subjects
+        if subject.kind != "Group"
+        or not (
+            subject.name in (NODES_GROUP, BOOTSTRAPPERS_GROUP) or subject.name.startswith(f"{BOOTSTRAPPERS_GROUP}:")
+        )
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RemovableGrant:
     """A binding that grants auto-approval and nothing else."""

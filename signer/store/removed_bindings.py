@@ -19,8 +19,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from signer.kube.calls import GetCreatePatch, Manage
@@ -28,7 +29,7 @@ from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CONFIG_MAPS
 from signer.model.auto_approval import ClusterIdentity, ClusterRoleBinding, shown
 from signer.model.cluster import ClusterKey
-from signer.model.decision import printable
+from signer.model.decision import Deferred, printable
 from signer.model.fields import mapping_of, text_of
 from signer.model.saved_bindings import (
     BindingsNotSaved,
@@ -40,7 +41,9 @@ from signer.model.saved_bindings import (
     parse_saved,
     saved_data,
     saved_name,
+    sealed_lineage,
 )
+from signer.model.seal import Authentic, ControllerKeys, Generation, KeyUse, Seals
 from signer.store.restore_binding import BindingNotRestored, GrantChanged, restore_binding
 
 _LOG = logging.getLogger(__name__)
@@ -82,9 +85,11 @@ class Restored:
 class RemovedBindings:
     """The ConfigMaps with removed bindings, in the controller's own namespace."""
 
-    def __init__(self, management: Manage, namespace: str) -> None:
+    def __init__(self, management: Manage, namespace: str, keys: Callable[[], ControllerKeys]) -> None:
+        """``keys`` raises Deferred while there are none."""
         self._management = management
         self._namespace = namespace
+        self._keys = keys
         self._clusters_of: Counter[str] = Counter()
         """Number of ConfigMaps by namespace of the Clusters: those of the last list, and those created since."""
 
@@ -101,11 +106,51 @@ class RemovedBindings:
         except ApiError as error:
             raise self._unavailable(cluster, error) from error
         try:
-            return parse_saved(manifest)
+            return self._verified(parse_saved(manifest))
         except ValueError as error:
             raise BindingsNotSaved(
                 f"ConfigMap {self._shown(cluster)} cannot be read ({error}): repair or delete it"
             ) from error
+
+    def _verified(self, saved: SavedBindings) -> SavedBindings:
+        """With the lineages apart that the controller did not write so.
+
+        Raises:
+            BindingsNotSaved: there is no controller key now.
+        """
+        seals = self._seals()
+        verified = {
+            name: seals.verify(one.seal, partial(sealed_lineage, saved.cluster, name, one))
+            for name, one in saved.lineages.items()
+        }
+        good = {name: one for name, one in saved.lineages.items() if isinstance(verified[name], Authentic)}
+        changed = {name: one for name, one in saved.lineages.items() if name not in good}
+        is_sealed_anew = Authentic(Generation.PREVIOUS) not in verified.values()
+        return replace(saved, lineages=good, changed=changed, is_sealed_anew=is_sealed_anew)
+
+    def _seals(self) -> Seals:
+        try:
+            return Seals(self._keys(), KeyUse.REMOVED_BINDINGS)
+        except Deferred as error:
+            raise BindingsNotSaved(f"saved bindings have seals, and {error.defer.message}") from error
+
+    def _data(
+        self, cluster: ClusterKey, lineages: Mapping[str, Lineage], changed: Mapping[str, Lineage]
+    ) -> dict[str, str]:
+        """``data`` with a seal for each lineage. Those that somebody changed keep theirs, and count for the limits."""
+        seals = self._seals()
+        sealed = {
+            name: replace(one, seal=seals.seal(sealed_lineage(cluster, name, one))) for name, one in lineages.items()
+        }
+        return saved_data(cluster, {**changed, **sealed})
+
+    def key_identifier(self) -> str:
+        """Of the key that seals now.
+
+        Raises:
+            BindingsNotSaved: there is no controller key now.
+        """
+        return self._seals().key_identifier
 
     async def owners(self) -> frozenset[ClusterKey]:
         """The Clusters that have saved bindings. Unreadable ConfigMaps are logged and left out, and so are those beyond
@@ -145,15 +190,15 @@ class RemovedBindings:
                     await self._write(before, before.with_bindings(owner, {**before.of(owner).bindings, **new}))
                 else:
                     lineage = Lineage().continued(owner, new)
-                    await self._create(owner.key, saved_data(owner.key, {lineage_field(owner): lineage}))
+                    await self._create(owner.key, self._data(owner.key, {lineage_field(owner): lineage}, {}))
                 return
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
     async def update_lineage(self, owner: ClusterIdentity) -> None:
         """Record the cluster's current UID and CA in the lineage of its saved bindings, if there are any.
 
-        Call this when the UID or the CA of a cluster has changed. If the other of the two changed later too, before
-        another write, the saved bindings would no longer be attributed to the cluster.
+        Call this when the UID or the CA of a cluster has changed, or the controller key. If another of them changed
+        later too, before another write, the saved bindings would no longer be attributed to the cluster.
 
         Raises:
             BindingsNotSaved: the saved bindings cannot be read or changed.
@@ -161,7 +206,10 @@ class RemovedBindings:
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(GrantChanged):
                 saved = await self.saved(owner.key)
-                if isinstance(saved, SavedBindings) and (lineage := saved.of(owner)).uids and not lineage.knows(owner):
+                if isinstance(saved, NothingSaved):
+                    return
+                lineage = saved.of(owner)
+                if lineage.uids and not (lineage.knows(owner) and saved.is_sealed_anew):
                     await self._write(saved, saved.with_bindings(owner, lineage.bindings))
                 return
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
@@ -208,7 +256,10 @@ class RemovedBindings:
 
     def _others(self, owner: ClusterIdentity, saved: SavedBindings) -> OtherLineages | NothingSaved:
         fields = tuple(sorted(name for name, one in saved.lineages.items() if one.bindings and not one.is_of(owner)))
-        return OtherLineages(self._namespace, saved_name(owner.key), fields) if fields else NothingSaved()
+        changed = tuple(sorted(saved.changed))
+        if not fields and not changed:
+            return NothingSaved()
+        return OtherLineages(self._namespace, saved_name(owner.key), fields, changed)
 
     async def _create(self, cluster: ClusterKey, data: dict[str, str]) -> None:
         if self._clusters_of[cluster.namespace] >= MAXIMUM_CLUSTERS_OF_NAMESPACE:
@@ -235,7 +286,7 @@ class RemovedBindings:
     async def _write(self, before: SavedBindings, lineages: Mapping[str, Lineage]) -> None:
         metadata = {"uid": before.uid, "resourceVersion": before.resource_version}
         gone: dict[str, str | None] = dict.fromkeys(before.lineages)  # a merge patch removes a field that is null
-        data = {**gone, **saved_data(before.cluster, lineages)}
+        data = {**gone, **self._data(before.cluster, lineages, before.changed)}
         try:
             await self._management.patch(self._path(before.cluster), {"metadata": metadata, "data": data})
         except (NotFound, Conflict):

@@ -16,7 +16,7 @@ from signer.model.auto_approval import (
     shown,
 )
 from signer.model.fields import mapping_of, text_of
-from signer.rules.auto_approval import RoleGone, role_of
+from signer.rules.auto_approval import RoleGone, role_of, unexpected_subjects
 
 
 class GrantChanged(Exception):
@@ -34,6 +34,12 @@ async def restore_binding(binding: ClusterRoleBinding, workload: GetCreatePatch)
         BindingNotRestored: it must not be restored, or the controller is not allowed to.
         GrantChanged: an object changed meanwhile.
     """
+    unexpected = unexpected_subjects(binding)
+    if unexpected:
+        raise BindingNotRestored(
+            f"it grants automatic approval to {shown(str(unexpected[0]))}, which is no group of nodes or of bootstrap "
+            "tokens; if that is meant, restore it by hand"
+        )
     try:
         path = CLUSTER_ROLE_BINDINGS.object(binding.name)
         await _check_role(binding, workload)

@@ -16,14 +16,13 @@ from signer.controller.auto_approval.removal import AutoApprovalRemoval
 from signer.kube.client import Client
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS
 from signer.model.condition import PolicyCondition
-from signer.store.removed_bindings import RemovedBindings
 from tests.support import kubeadm
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
 from tests.unit.signer.builders import cluster_view, policy
-from tests.unit.signer.store.removed_bindings_fixtures import NAMESPACE, ObjectStore
+from tests.unit.signer.store.removed_bindings_fixtures import ObjectStore, removed_bindings
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -94,7 +93,7 @@ def plane(authorizer: ThreadingHTTPServer, tmp_path: Path) -> Iterator[ControlPl
 async def look(plane: ControlPlane, kept: ObjectStore) -> PolicyCondition:
     situation = Situation(policy(mode="Enforce"), cluster_view(), CA_CERT_HASH, (), frozenset())
     async with Client(plane.connection()) as client:
-        return await AutoApprovalRemoval(RemovedBindings(kept, NAMESPACE)).reconcile(client, situation)
+        return await AutoApprovalRemoval(removed_bindings(kept)).reconcile(client, situation)
 
 
 async def test_a_webhook_that_is_down_has_not_said_no(plane: ControlPlane, authorizer: ThreadingHTTPServer) -> None:

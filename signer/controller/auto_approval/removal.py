@@ -67,8 +67,8 @@ class AutoApprovalRemoval:
     def __init__(self, removed: RemovedBindings) -> None:
         self._removed = removed
         self._random = SystemRandom()
-        self._followed: ClusterIdentity | None = None
-        """The UID and CA under which the saved bindings of the cluster are known to be found."""
+        self._followed: tuple[ClusterIdentity, str] | None = None
+        """UID and CA under which the cluster's saved bindings are known to be found, and the key that sealed them."""
         self.last_removed: dict[str, str] = {}
         """Bindings that the last check removed: UIDs by name."""
 
@@ -159,15 +159,16 @@ class AutoApprovalRemoval:
         return openings
 
     async def _follow(self, owner: ClusterIdentity) -> None:
-        """Once for each UID and CA of the cluster: what is saved for it must be found under the next ones too."""
-        if owner == self._followed:
-            return
+        """Once for each UID, CA and controller key: what is saved must be found and believed under the next ones."""
         try:
+            followed = owner, self._removed.key_identifier()
+            if followed == self._followed:
+                return
             await self._removed.update_lineage(owner)
         except BindingsNotSaved as error:  # what is due now says it in the condition; else the next check tries again
             _LOG.warning("saved bindings cannot be read", extra={"cluster": str(owner), "error": str(error)})
         else:
-            self._followed = owner
+            self._followed = followed
 
     async def _remove_due(self, client: Manage, situation: Situation, findings: Findings) -> None:
         for _ in range(_ROUNDS):

@@ -19,9 +19,11 @@ from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_M
 from signer.model.auto_approval import ClusterIdentity, ClusterRoleBinding, parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
 from signer.model.saved_bindings import lineage_field
+from signer.model.seal import ControllerKeys
 from signer.store.removed_bindings import RemovedBindings
 
 NAMESPACE: Final = "own"
+KEYS: Final = ControllerKeys(bytes(range(32)))
 OWNER: Final = ClusterIdentity(ClusterKey("team-a", "one"), "c-1", f"sha256:{'aa' * 32}")
 EARLIER: Final = ClusterIdentity(OWNER.key, "c-0", f"sha256:{'cc' * 32}")
 ROTATED: Final = ClusterIdentity(OWNER.key, OWNER.uid, f"sha256:{'dd' * 32}")
@@ -31,6 +33,11 @@ NAMES: Final = ("first", "second")
 BINDINGS: Final = CLUSTER_ROLE_BINDINGS.collection()
 
 
+def removed_bindings(management: Any, namespace: str = NAMESPACE, keys: ControllerKeys = KEYS) -> RemovedBindings:
+    """The saved bindings of a controller with these keys."""
+    return RemovedBindings(management, namespace, lambda: keys)
+
+
 def binding_manifest(name: str, role: str = ROLE, **metadata: Any) -> JsonObject:
     """A binding as a client creates it."""
     return {
@@ -38,7 +45,9 @@ def binding_manifest(name: str, role: str = ROLE, **metadata: Any) -> JsonObject
         "kind": "ClusterRoleBinding",
         "metadata": {"name": name, "labels": {"team": name}, "annotations": {"note": "mine"}, **metadata},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": f"group-{name}"}],
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": f"system:bootstrappers:{name}"}
+        ],
     }
 
 
@@ -282,7 +291,7 @@ async def _remove(calls: _ActorCalls) -> None:
         found = [parse_cluster_role_binding(await calls.get(CLUSTER_ROLE_BINDINGS.object(name))) for name in NAMES]
     except NotFound:
         return
-    await RemovedBindings(calls, NAMESPACE).save(OWNER, found)
+    await removed_bindings(calls).save(OWNER, found)
     for binding in found:
         try:
             path = CLUSTER_ROLE_BINDINGS.object(binding.name)
@@ -294,20 +303,20 @@ async def _remove(calls: _ActorCalls) -> None:
 async def _remove_from_an_earlier_cluster(calls: _ActorCalls) -> None:
     """The same names, so that one lineage could pass for the other."""
     found = [ClusterRoleBinding(name, "uid-earlier", "1", ROLE, ()) for name in NAMES]
-    await RemovedBindings(calls, NAMESPACE).save(EARLIER, found)
+    await removed_bindings(calls).save(EARLIER, found)
 
 
 async def _restore(calls: _ActorCalls) -> None:
-    await RemovedBindings(calls, NAMESPACE).restore(OWNER, calls)
+    await removed_bindings(calls).restore(OWNER, calls)
 
 
 async def _restore_under_the_next_ca(calls: _ActorCalls) -> None:
-    await RemovedBindings(calls, NAMESPACE).restore(ROTATED, calls)
+    await removed_bindings(calls).restore(ROTATED, calls)
 
 
 async def _follow(calls: _ActorCalls) -> None:
     """The update of the lineage after a rotation of the CA."""
-    await RemovedBindings(calls, NAMESPACE).update_lineage(ROTATED)
+    await removed_bindings(calls).update_lineage(ROTATED)
 
 
 _ACTS: Final = {"-": _remove, "+": _restore, "r": _restore_under_the_next_ca, ">": _follow}

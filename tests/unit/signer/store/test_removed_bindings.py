@@ -22,14 +22,19 @@ from signer.model.saved_bindings import (
     MAXIMUM_LINEAGES,
     MAXIMUM_MARKS,
     BindingsNotSaved,
+    Lineage,
     OtherLineages,
     SavedBindings,
     lineage_field,
+    parse_saved,
     saved_name,
+    sealed_lineage,
 )
-from signer.store.removed_bindings import SAVED_LABEL, NothingSaved, RemovedBindings
+from signer.model.seal import KeyUse, Seals
+from signer.store.removed_bindings import SAVED_LABEL, NothingSaved
 from tests.unit.signer.store.removed_bindings_fixtures import (
     BINDINGS,
+    KEYS,
     NAMES,
     NAMESPACE,
     OWNER,
@@ -38,12 +43,14 @@ from tests.unit.signer.store.removed_bindings_fixtures import (
     ObjectStore,
     binding_manifest,
     every_schedule,
+    removed_bindings,
     role_manifest,
     schedules,
 )
 
 CONFIG_MAP = CONFIG_MAPS.object(saved_name(OWNER.key), NAMESPACE)
 FIELD = lineage_field(OWNER)
+SEALS = Seals(KEYS, KeyUse.REMOVED_BINDINGS)
 LATER_CLUSTER = ClusterIdentity(OWNER.key, "c-2", f"sha256:{'bb' * 32}")
 MOVED = replace(OWNER, uid="c-moved")
 
@@ -53,7 +60,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.api = ObjectStore()
-        self.grants = RemovedBindings(self.api, NAMESPACE)
+        self.grants = removed_bindings(self.api)
         self.api.put(CLUSTER_ROLES.object(ROLE), role_manifest())
         self.original: dict[str, Any] = {}
 
@@ -70,11 +77,19 @@ class Kept:
         return parse_cluster_role_binding(self.api.objects[f"{BINDINGS}/{name}"])
 
     def tamper(self, name: str, **fields: Any) -> None:
+        """With the controller key: the seal is right."""
         data = self.api.objects[CONFIG_MAP]["data"]
         content = json.loads(data[FIELD].replace('"first"', json.dumps(fields.pop("renamed", "first"))))
         names = [item["metadata"]["name"] for item in content["items"]]
         content["items"][names.index(name)] |= fields
-        self.api.put(CONFIG_MAP, {**self.api.objects[CONFIG_MAP], "data": {**data, FIELD: json.dumps(content)}})
+        self.put(content)
+        lineage = parse_saved(self.api.objects[CONFIG_MAP]).lineages[FIELD]
+        self.put({**content, "seal": SEALS.seal(sealed_lineage(OWNER.key, FIELD, lineage))})
+
+    def put(self, content: dict[str, Any]) -> None:
+        """Write the lineage."""
+        found = self.api.objects[CONFIG_MAP]
+        self.api.put(CONFIG_MAP, {**found, "data": {**found["data"], FIELD: json.dumps(content)}})
 
     async def remove_later(self, owner: ClusterIdentity) -> None:
         """Kubeadm's binding exists again in the cluster that has the name now, and is removed again."""
@@ -381,7 +396,10 @@ async def test_an_empty_lineage_of_another_cluster_holds_nothing(kept: Kept) -> 
     await kept.grants.save(LATER_CLUSTER, [])
     found = kept.api.objects[CONFIG_MAP]
     marks = {"clusterUIDs": [LATER_CLUSTER.uid], "caCertHashes": [LATER_CLUSTER.ca_cert_hash]}
-    empty = {lineage_field(LATER_CLUSTER): json.dumps({"items": [], "lineage": marks})}
+    field = lineage_field(LATER_CLUSTER)
+    lineage = Lineage((LATER_CLUSTER.uid,), (LATER_CLUSTER.ca_cert_hash,))
+    seal = SEALS.seal(sealed_lineage(OWNER.key, field, lineage))
+    empty = {field: json.dumps({"items": [], "lineage": marks, "seal": seal})}
     kept.api.put(CONFIG_MAP, {**found, "data": {**found["data"], **empty}})
     assert (await kept.grants.restore(OWNER, kept.api)).others == NothingSaved()
     assert kept.api.config_maps() == []

@@ -11,9 +11,9 @@ from signer.kube.resources import CLUSTER_ROLES, CONFIG_MAPS
 from signer.model.auto_approval import ClusterIdentity, ClusterRoleBinding
 from signer.model.cluster import ClusterKey
 from signer.model.saved_bindings import MAXIMUM_SAVED_BINDINGS, BindingsNotSaved, saved_name
-from signer.store import removed_bindings as removed_bindings
-from signer.store.removed_bindings import SAVED_LABEL, RemovedBindings
-from tests.unit.signer.store.removed_bindings_fixtures import NAMESPACE, OWNER, ROLE
+from signer.store import removed_bindings as module
+from signer.store.removed_bindings import SAVED_LABEL
+from tests.unit.signer.store.removed_bindings_fixtures import NAMESPACE, OWNER, ROLE, removed_bindings
 from tests.unit.signer.store.test_removed_bindings import Kept
 
 
@@ -30,7 +30,7 @@ async def test_more_bindings_than_fit_are_not_saved() -> None:
 
 async def test_a_namespace_uses_only_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clusters with ever new names are created and deleted, and their saved bindings stay."""
-    monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS_OF_NAMESPACE", 2)
+    monkeypatch.setattr(module, "MAXIMUM_CLUSTERS_OF_NAMESPACE", 2)
     kept = Kept()
     one, two, three = (ClusterIdentity(ClusterKey("team-a", name), "u", "h") for name in ("one", "two", "three"))
     for owner in (one, two, two):
@@ -39,7 +39,7 @@ async def test_a_namespace_uses_only_its_limit(monkeypatch: pytest.MonkeyPatch) 
         await kept.grants.save(three, [])
     await kept.grants.save(ClusterIdentity(ClusterKey("team-b", "three"), "u", "h"), [])
     # A restarted controller counts the existing ConfigMaps, and no deleted ones.
-    kept.grants = RemovedBindings(kept.api, NAMESPACE)
+    kept.grants = removed_bindings(kept.api)
     assert len(await kept.grants.owners()) == 3
     with pytest.raises(BindingsNotSaved, match="are gone"):
         await kept.grants.save(three, [])
@@ -49,7 +49,7 @@ async def test_a_namespace_uses_only_its_limit(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_config_maps_that_were_not_created_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS_OF_NAMESPACE", 1)
+    monkeypatch.setattr(module, "MAXIMUM_CLUSTERS_OF_NAMESPACE", 1)
     kept = Kept()
     kept.api.failures[f"POST {CONFIG_MAPS.collection(NAMESPACE)}"] = Forbidden("no", status=403)
     for _ in range(2):
@@ -63,7 +63,7 @@ async def test_config_maps_that_were_not_created_do_not_count(monkeypatch: pytes
 
 async def test_too_many_clusters_leave_the_first_ones_unaffected(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """Otherwise a tenant that creates Clusters without end would stop restoration for all."""
-    monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS", 2)
+    monkeypatch.setattr(module, "MAXIMUM_CLUSTERS", 2)
     kept = Kept()
     for number in range(5):
         await kept.grants.save(ClusterIdentity(ClusterKey("team-a", f"c{number}"), "u", "h"), [])

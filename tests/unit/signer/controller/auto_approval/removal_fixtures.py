@@ -17,10 +17,9 @@ from signer.model.auto_approval import ClusterIdentity
 from signer.model.cluster import ClusterView
 from signer.model.condition import AUTO_APPROVAL_REMOVED, PolicyCondition
 from signer.model.saved_bindings import SavedBindings
-from signer.store.removed_bindings import RemovedBindings
 from signer.testing.api import EmbeddedAPI
 from tests.unit.signer.builders import CLUSTER, cluster_view, policy
-from tests.unit.signer.store.removed_bindings_fixtures import NAMESPACE, ObjectStore
+from tests.unit.signer.store.removed_bindings_fixtures import ObjectStore, removed_bindings
 
 HASH: Final = f"sha256:{'ab' * 32}"
 RBAC: Final = "rbac.authorization.k8s.io"
@@ -55,7 +54,7 @@ class RemovalHarness:
         self.api = api
         self.client = client
         self.management = ObjectStore()
-        self.removed = RemovedBindings(self.management, NAMESPACE)
+        self.removed = removed_bindings(self.management)
         self.auto_approval = AutoApprovalRemoval(self.removed)
         self.owner = ClusterIdentity(CLUSTER, cluster_view().uid, HASH)
 

@@ -32,11 +32,11 @@ from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time
 from signer.store.caches import Caches
 from signer.store.cluster_api import discover_cluster_api
-from signer.store.removed_bindings import RemovedBindings
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
 from tests.unit.signer.queues import idle
+from tests.unit.signer.store.removed_bindings_fixtures import removed_bindings
 
 FIRST, RENEWAL = "kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"
 KEY: Final = ClusterKey("default", "workload")
@@ -76,7 +76,7 @@ class RestorationHarness:
         self.caches = caches
         self.management = management
         self.log = log
-        self.removed = RemovedBindings(management, CONTROLLER_NAMESPACE)
+        self.removed = removed_bindings(management, CONTROLLER_NAMESPACE)
         self.connections: list[ClusterKey] = []
         self.resource_limits = ResourceLimits()
 

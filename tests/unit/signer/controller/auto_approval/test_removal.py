@@ -40,7 +40,7 @@ async def test_enforce_removes_kubeadms_bindings_and_verifies_it(harness: Remova
 
 
 async def test_leaving_enforce_restores_the_original_bindings(harness: RemovalHarness) -> None:
-    harness.bind("mine", f"{BUILTIN}nodeclient", ("Group", "a"), ("ServiceAccount", "b"), labels={"team": "c"})
+    harness.bind("mine", f"{BUILTIN}nodeclient", ("Group", "system:bootstrappers:a"), labels={"team": "c"})
     harness.api.patch("clusterrolebindings", FIRST, {"metadata": {"annotations": {"note": "d"}}})
     before = harness.bindings()
     assert (await harness.reconcile()).met is True
@@ -49,6 +49,17 @@ async def test_leaving_enforce_restores_the_original_bindings(harness: RemovalHa
     assert (condition.met, condition.reason) == (False, "Observing")
     assert harness.bindings() == before
     assert await harness.removed.saved(harness.owner.key) == NothingSaved()
+
+
+async def test_what_was_granted_to_others_than_nodes_and_tokens_is_left_to_a_person(harness: RemovalHarness) -> None:
+    harness.bind("mine", f"{BUILTIN}nodeclient", ("Group", "system:nodes"), ("ServiceAccount", "b"))
+    await harness.reconcile()
+    condition = await harness.reconcile("Observe")
+    assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
+    assert "ClusterRoleBinding mine: it grants automatic approval to ServiceAccount" in condition.message
+    assert "restore it by hand" in condition.message
+    assert {FIRST, RENEWAL} < harness.bindings().keys()
+    assert await harness.kept() == ["mine"]
 
 
 async def test_renewal_waits_for_the_machines_that_need_it(harness: RemovalHarness) -> None:

@@ -14,7 +14,6 @@ from signer.controller.auto_approval.findings import Situation
 from signer.kube.client import JsonObject
 from signer.kube.errors import Forbidden, ServerError
 from signer.kube.resources import CONFIG_MAPS
-from signer.store.removed_bindings import RemovedBindings
 from tests.unit.signer.builders import cluster_view, policy
 from tests.unit.signer.controller.auto_approval.removal_fixtures import (
     BINDINGS,
@@ -30,7 +29,7 @@ from tests.unit.signer.controller.auto_approval.removal_fixtures import (
     harness,
     nothing,
 )
-from tests.unit.signer.store.removed_bindings_fixtures import NAMESPACE
+from tests.unit.signer.store.removed_bindings_fixtures import NAMESPACE, removed_bindings
 
 __all__ = ["api", "harness"]
 
@@ -66,7 +65,7 @@ async def test_a_binding_that_cannot_be_saved_is_not_deleted(harness: RemovalHar
 
 
 async def name_of_config_map(harness: RemovalHarness) -> str:
-    await RemovedBindings(harness.management, NAMESPACE).save(harness.owner, [])
+    await removed_bindings(harness.management).save(harness.owner, [])
     return str(harness.management.config_maps()[0]["metadata"]["name"])
 
 
@@ -353,7 +352,7 @@ async def test_an_api_server_that_hangs(harness: RemovalHarness, monkeypatch: py
 
 async def test_an_incomplete_restoration_is_reported(harness: RemovalHarness) -> None:
     harness.role("mine", "certificatesigningrequests/nodeclient")
-    harness.bind("mine", "mine", ("Group", "a"))
+    harness.bind("mine", "mine", ("Group", "system:bootstrappers:a"))
     await harness.reconcile()
     harness.api.delete("clusterroles", "mine")
     condition = await harness.reconcile("Observe")
@@ -372,7 +371,7 @@ async def test_a_rotated_ca_orphans_nothing(harness: RemovalHarness) -> None:
     """What was removed before comes back when Enforce is left, and so does what was removed since."""
     before = harness.bindings()
     await harness.reconcile()
-    harness.bind("later", f"{BUILTIN}nodeclient", ("Group", "a"))
+    harness.bind("later", f"{BUILTIN}nodeclient", ("Group", "system:bootstrappers:a"))
     await harness.reconcile(ca_cert_hash=LATER)
     assert len(harness.management.config_maps()) == 1
     assert (await harness.reconcile("Observe", ca_cert_hash=LATER)).reason == "Observing"
@@ -419,7 +418,7 @@ async def test_what_is_saved_cannot_be_read_for_a_while(
 async def test_what_was_removed_from_another_cluster_is_left_to_a_person(harness: RemovalHarness) -> None:
     """It may be another one under the same name, or this one, which was moved and whose CA was replaced meanwhile."""
     await harness.reconcile()
-    harness.bind("later", f"{BUILTIN}nodeclient", ("Group", "a"))
+    harness.bind("later", f"{BUILTIN}nodeclient", ("Group", "system:bootstrappers:a"))
     await harness.reconcile(cluster=ANOTHER, ca_cert_hash=LATER)
     (config_map,) = harness.management.config_maps()
     condition = await harness.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)
