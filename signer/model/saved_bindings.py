@@ -156,8 +156,8 @@ class OtherLineages:
             return ""
         return (
             f"ConfigMap {self.namespace}/{self.config_map} is not as this controller wrote it, in "
-            f"{' and '.join(self.changed)}: somebody changed it, or it was written with another controller key. Read its "
-            "bindings before you restore any of them by kubectl create; then delete the ConfigMap"
+            f"{' and '.join(self.changed)}: somebody changed it, or it was written with another controller key. Read "
+            "its bindings before you restore any of them by kubectl create; then delete the ConfigMap"
         )
 
 
