@@ -34,8 +34,8 @@ from signer.model.policy import parse_policy
 from signer.model.record import AttestedNode
 from signer.model.record_object import parse_record, record_spec
 from signer.model.reservation import parse_reservation, reservation_spec
-from signer.model.saved_bindings import parse_owner, parse_saved
-from signer.model.seal import RecordSeals
+from signer.model.saved_bindings import parse_owner, parse_saved, sealed_lineage
+from signer.model.seal import Authentic, KeyUse, RecordSeals, Seals
 from signer.store.controller_key import parse_controller_keys
 from signer.testing.certificates import ClusterCertificateAuthority
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
@@ -127,9 +127,17 @@ def test_its_objects_are_read_and_written_again_say_the_same(release: Release) -
 
 @each_release
 def test_its_records_are_authentic_under_its_key(release: Release) -> None:
-    seals = RecordSeals(parse_controller_keys(release.objects("secrets")[0]))
+    keys = parse_controller_keys(release.objects("secrets")[0])
+    seals = RecordSeals(keys)
     for manifest in release.objects("attestedNodes"):
         assert isinstance(seals.unseal(parse_record(manifest)), AttestedNode)
+    for saved in map(parse_saved, release.objects("configMaps")):
+        for field, lineage in saved.lineages.items():
+            content = sealed_lineage(saved.cluster, field, lineage)
+            assert (
+                Seals(keys, KeyUse.REMOVED_BINDINGS).verify(lineage.seal, lambda content=content: content)
+                == Authentic()
+            )
 
 
 @pytest.mark.slow
