@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +134,8 @@ def test_its_records_are_authentic_under_its_key(release: Release) -> None:
         assert isinstance(seals.unseal(parse_record(manifest)), AttestedNode)
     for saved in map(parse_saved, release.objects("configMaps")):
         for field, lineage in saved.lineages.items():
-            content = sealed_lineage(saved.cluster, field, lineage)
-            assert (
-                Seals(keys, KeyUse.REMOVED_BINDINGS).verify(lineage.seal, lambda content=content: content)
-                == Authentic()
-            )
+            content = partial(sealed_lineage, saved.cluster, field, lineage)
+            assert Seals(keys, KeyUse.REMOVED_BINDINGS).verify(lineage.seal, content) == Authentic()
 
 
 @pytest.mark.slow
