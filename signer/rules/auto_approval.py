@@ -54,17 +54,17 @@ class Obstacle(enum.Enum):
 
 
 def unexpected_subjects(binding: ClusterRoleBinding) -> tuple[Subject, ...]:
-    """The subjects that are no group of nodes or of bootstrap tokens, whose groups begin alike (Kubernetes'
-    ``bootstrapapi.BootstrapGroupPattern``). Nothing but a person gives automatic approval to them.
+    """The subjects that are neither nodes nor bootstrap tokens, by group or name; the groups of tokens begin alike
+    (Kubernetes' ``bootstrapapi.BootstrapGroupPattern``). Only a person gives automatic approval to them.
     """
-    return tuple(
-        subject
-        for subject in binding.subjects
-        if subject.kind != "Group"
-        or not (
-            subject.name in (NODES_GROUP, BOOTSTRAPPERS_GROUP) or subject.name.startswith(f"{BOOTSTRAPPERS_GROUP}:")
-        )
-    )
+    return tuple(subject for subject in binding.subjects if not _is_node_or_token(subject))
+
+
+def _is_node_or_token(subject: Subject) -> bool:
+    if subject.kind == "Group":
+        is_known = subject.name in (NODES_GROUP, BOOTSTRAPPERS_GROUP)
+        return is_known or subject.name.startswith(f"{BOOTSTRAPPERS_GROUP}:")
+    return subject.kind == "User" and subject.name.startswith((NODE_USER_PREFIX, BOOTSTRAP_USER_PREFIX))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ async def restore_binding(binding: ClusterRoleBinding, workload: GetCreatePatch)
     unexpected = unexpected_subjects(binding)
     if unexpected:
         raise BindingNotRestored(
-            f"it grants automatic approval to {shown(str(unexpected[0]))}, which is no group of nodes or of bootstrap "
-            "tokens; if that is meant, restore it by hand"
+            f"it grants automatic approval to {shown(str(unexpected[0]))}, which is neither a node nor a bootstrap "
+            "token, nor a group of them; if that is meant, restore it by hand"
         )
     try:
         path = CLUSTER_ROLE_BINDINGS.object(binding.name)

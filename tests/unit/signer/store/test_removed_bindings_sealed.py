@@ -129,13 +129,13 @@ async def test_what_somebody_changed_stays_beside_what_is_saved_later(kept: Kept
     assert [one["metadata"]["name"] for one in content_of(kept)["items"]] == list(NAMES)
 
 
-async def test_with_the_controller_key_only_groups_of_nodes_and_tokens_get_a_binding(kept: Kept) -> None:
+async def test_with_the_controller_key_only_nodes_and_tokens_get_a_binding(kept: Kept) -> None:
     """The attack: the key is stolen, too."""
     kept.tamper("first", subjects=[EVERYBODY])
     restored = await kept.grants.restore(OWNER, kept.api)
     assert restored.back == ("second",)
     (refused,) = restored.not_restored
-    assert "Group system:authenticated, which is no group of nodes or of bootstrap tokens" in refused.cause
+    assert "Group system:authenticated, which is neither a node nor a bootstrap token" in refused.cause
     assert [one["metadata"]["name"] for one in content_of(kept)["items"]] == ["first"]
 
 
@@ -145,6 +145,8 @@ async def test_with_the_controller_key_only_groups_of_nodes_and_tokens_get_a_bin
         {"kind": "Group", "name": "system:nodes"},
         {"kind": "Group", "name": "system:bootstrappers"},
         {"kind": "Group", "name": "system:bootstrappers:kubeadm:default-node-token"},
+        {"kind": "User", "name": "system:bootstrap:abcdef"},
+        {"kind": "User", "name": "system:node:worker-1"},
     ],
     ids=lambda one: one["name"],
 )
@@ -161,6 +163,7 @@ async def test_kubeadms_bindings_are_restored(subject: dict[str, str]) -> None:
         {"kind": "Group", "name": "system:bootstrappersx"},
         {"kind": "Group", "name": "system:nodes:x"},
         {"kind": "User", "name": "system:nodes"},
+        {"kind": "Group", "name": "system:node:worker-1"},
         {"kind": "ServiceAccount", "name": "system:nodes", "namespace": "x"},
     ],
     ids=lambda one: f"{one['kind']} {one['name']}",
