@@ -88,7 +88,8 @@ bench: $(STAMP) provision ## Benchmarks against a real kube-apiserver, into buil
 	$(BIN)/python -m tests.bench $(if $(ONLY),--only $(ONLY))
 
 containers: $(STAMP) provision ## Measure sessions and files through the gateway and on the node, beside kubectl and scp
-	$(BIN)/python -m tests.bench.containers
+	$(BIN)/python -m tests.bench.containers --only files --only logins --only memory
+	$(BIN)/python -m tests.bench.containers --only node
 
 logins: $(STAMP) provision ## Measure SSH logins with and without the sessions daemon, side by side
 	$(BIN)/python -m tests.bench.logins
