@@ -275,13 +275,24 @@ class BootstrapTokens:
         if after is not None:
             self._index.put(key, after)
         told: set[tuple[ClusterKey, ProviderIDs]] = set()
-        for view in (before, after):
+        for view in (before, after, *self._left_alone(before)):
             if view is not None and view.token_id and isinstance(view.owner, TokenOwner):
                 told.add((self._cluster_of(view, view.owner), self._provider_ids(view.owner)))
         for cluster, provider_ids in told:
             if provider_ids:
                 for wake in self._wakes:
                     wake(cluster, provider_ids)
+
+    def _left_alone(self, before: BootstrapConfigView | None) -> tuple[BootstrapConfigView, ...]:
+        """The KubeadmConfig whose owner now is the only one of the former token: its request may have waited for that.
+
+        An operator may have preset one token for thousands, so this looks at two of them.
+        """
+        if before is None or not before.token_id:
+            return ()
+        holders = iter(self._index.holding(before.namespace, before.token_id))
+        first = next(holders, None)
+        return () if first is None or any(one.owner != first.owner for one in holders) else (first,)
 
     def _provider_ids(self, owner: TokenOwner) -> ProviderIDs:
         """The keys whose requests wait for a token of this owner: provider IDs, or that of a Machine without one."""

@@ -304,6 +304,25 @@ def test_a_refused_untraceable_token_waits_for_its_kubeadm_config(harness: Harne
     assert cluster.wait_until_decided(name).reason == "Attested"
 
 
+@pytest.mark.parametrize("owned", [True, False], ids=["of another Machine", "without an owner"])
+def test_a_token_that_others_hold_too_waits_until_they_do_not(harness: Harness, owned: bool) -> None:
+    """A thief wrote the other KubeadmConfig. Its deletion wakes the request, which would wait for minutes otherwise."""
+    cluster = harness.cluster(policy={"bootstrapTokens": {"untraceable": "Refuse"}})
+    token = cluster.api.bootstrap_token()
+    cluster.add_kubeadm_config("m1", token, cluster.add_machine("m1", provider_id=provider_id("m1")))
+    thief = cluster.add_machine("thief", provider_id=provider_id("thief"))
+    cluster.add_kubeadm_config("other", token, thief)
+    other = KUBEADM_CONFIGS_V1BETA2.object("other", cluster.namespace)
+    if not owned:
+        cluster.management.client.patch(other, {"metadata": {"ownerReferences": None}})
+    harness.run()
+    name = joins(cluster, "m1", token)
+    harness.wait_for_event("BootstrapTokenUntraceable", "m1")
+    pending(cluster, name)
+    cluster.management.client.delete(other)
+    assert cluster.wait_until_decided(name).reason == "Attested"
+
+
 def test_without_the_grant_nodes_join_and_the_policy_reports_it(harness: Harness, cluster: WorldCluster) -> None:
     stolen = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("other", stolen, cluster.add_machine("other", provider_id=provider_id("other")))
