@@ -48,13 +48,15 @@ _TOOLS_SFTP: Final = (
 _END: Final = (
     "round=0; while [ $round -lt 5 ]; do round=$((round + 1)); found=; for one in /proc/[0-9]*; do "
     '[ "$one" != "/proc/$$" ] || continue; '
-    'case "$(tr "\\000" "\\n" <"$one/environ" 2>/dev/null || cat "$one/environ" 2>/dev/null)" in '
-    f'*"{SESSION_VARIABLE}=${{3:-.}}"*) ;; '
-    f'*"{SESSION_VARIABLE}=$1"*) kill -"$2" "${{one#/proc/}}" 2>/dev/null && found=1;; esac; done; '
+    'variables="$(tr "\\000" "\\n" <"$one/environ" 2>/dev/null || cat "$one/environ" 2>/dev/null)"; '
+    f'case "$variables" in *"{SESSION_VARIABLE}=$1"*) ;; *) continue;; esac; '
+    f'[ -z "$3" ] || case "$variables" in *"{SESSION_VARIABLE}=$3"*) continue;; esac; '
+    'kill -"$2" "${one#/proc/}" 2>/dev/null && found=1; done; '
     '[ -n "$found" ] && [ "$2" = KILL ] || break; done; :'
 )
 """Again while it finds processes: one may have forked meanwhile. Never itself: in a tools container it has the grant's
-mark. What begins with the third argument is spared.
+mark. What begins with the third argument is spared; without one, nothing is, whatever variables a process has beside
+its mark.
 """
 
 
@@ -154,8 +156,8 @@ __all__ = [
     "SIGNALS",
     "GatewayIdentity",
     "SessionMark",
-    "leftovers_command",
     "end_command",
+    "leftovers_command",
     "probe_command",
     "session_command",
     "sftp_command",

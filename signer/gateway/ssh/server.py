@@ -107,6 +107,7 @@ class GatewayConnection(asyncssh.SSHServer):
         self._channels: set[asyncio.Task[None]] = set()
         self._sessions: set[SessionChannel] = set()
         self._entered: dict[str, tuple[Opening, RunningContainer]] = {}
+        self.with_shell: RunningContainer | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._stop_listening: Callable[[], None] = _nothing
         self._is_ending = False

@@ -70,6 +70,8 @@ class Entered(Protocol):
     mark: SessionMark
     reads: asyncio.Event
     """Set while the client reads from the connection."""
+    with_shell: RunningContainer | None
+    """The last container that was found to have a shell."""
 
     def opening(self) -> Opening:
         """What is open now. Raises Closed."""
@@ -245,9 +247,13 @@ class Session:
         return self._fail(_missing(_NO_SHELL) if is_missing_program(result) else result.message)
 
     async def _has_shell(self, container: RunningContainer) -> bool:
-        """Asked before the session, whose input a command that does not start would take."""
-        result = await run_to_its_end(self.connection.api(), container, probe_command())
-        return not is_missing_program(result)
+        """Asked before a connection's first session in it, whose input a command that does not start would take."""
+        if container == self.connection.with_shell:
+            return True
+        if is_missing_program(await run_to_its_end(self.connection.api(), container, probe_command())):
+            return False
+        self.connection.with_shell = container
+        return True
 
     async def _tools(self, target: RunningContainer, why: str) -> RunningContainer:
         if self.channel.asked.terminal:

@@ -156,6 +156,26 @@ def test_a_gateway_ends_what_its_predecessor_left_and_nothing_else(shell: object
 
 
 @SHELLS
+@pytest.mark.parametrize("beside", [".", "", "x"])
+def test_no_variable_beside_its_mark_spares_a_process(shell: object, beside: str, tmp_path: Path) -> None:
+    """The attack: a session sets the variable once more, within another one."""
+    sh = shell(tmp_path)  # type: ignore[operator]
+    mark = SessionMark.of_connection(MINE, GATEWAY)
+    script = f"A=NODE_ACCESS_SESSION={beside} sh -c 'echo started; sleep 300'"
+    process = subprocess.Popen([sh, *session_command(mark, "", script, "")[1:]], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"started\n"
+        assert run(sh, end_command(mark, "KILL")) == (0, b"")
+        _wait_for_end(mark)
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@SHELLS
 def test_the_end_does_not_end_itself(shell: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a tools container, every command has the grant's mark."""
     sh = shell(tmp_path)  # type: ignore[operator]

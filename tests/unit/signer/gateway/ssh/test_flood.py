@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import asyncssh
-import pytest
 
 from signer.gateway.limits import Limits
 from signer.gateway.websocket import WebSocketSession
@@ -21,14 +20,6 @@ from tests.unit.signer.kube.support import Authority
 
 FLOODING: Final = [f"127.0.0.{number}" for number in range(2, 9)]
 TRIES: Final = 60
-
-
-@pytest.fixture
-async def world(
-    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, tmp_path: Path
-) -> AsyncIterator[World]:
-    async with gateway(authority, tls, session, tmp_path) as found:
-        yield found
 
 
 async def connect(world: World, address: str, sent: bytes) -> asyncio.StreamWriter:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import ssl
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any, Final
 
 import asyncssh
@@ -16,23 +14,13 @@ import pytest
 from aiohttp import web
 
 from signer.gateway.streams import exec as exec_module
-from signer.gateway.websocket import WebSocketSession
-from tests.unit.signer.gateway.ssh.world import World, gateway
-from tests.unit.signer.kube.support import Authority
+from tests.unit.signer.gateway.ssh.world import World
 
 MEBIBYTE: Final = 1024 * 1024
 MEMORY: Final = 24 * MEBIBYTE
 """Of this process, the API server and the clients among it. Each attack sends more, or for ever."""
 ESCAPES: Final = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 ATTACK: Final = "attack"
-
-
-@pytest.fixture
-async def world(
-    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, tmp_path: Path
-) -> AsyncIterator[World]:
-    async with gateway(authority, tls, session, tmp_path) as found:
-        yield found
 
 
 def status(**fields: Any) -> bytes:

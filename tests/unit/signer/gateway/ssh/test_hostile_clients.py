@@ -8,7 +8,6 @@ import copy
 import ipaddress
 import logging
 import ssl
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,14 +26,6 @@ from tests.support.gateway_grants import container_grant
 from tests.unit.signer.access.containers.world import until
 from tests.unit.signer.gateway.ssh.world import USER, World, gateway
 from tests.unit.signer.kube.support import Authority
-
-
-@pytest.fixture
-async def world(
-    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, tmp_path: Path
-) -> AsyncIterator[World]:
-    async with gateway(authority, tls, session, tmp_path) as found:
-        yield found
 
 
 async def hang(websocket: web.WebSocketResponse, command: tuple[str, ...]) -> None:

@@ -27,11 +27,8 @@ NO_PROGRAM: Final = (
 
 
 @pytest.fixture
-async def off(
-    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, tmp_path: Path
-) -> AsyncIterator[World]:
-    async with gateway(authority, tls, session, tmp_path) as found:
-        yield bare(found)
+def off(world: World) -> World:
+    return bare(world)
 
 
 @pytest.fixture
@@ -121,3 +118,19 @@ async def test_an_image_with_a_shell_gets_no_container(on: World) -> None:
     on.script = succeed
     assert (await ask(on, on.grant(), "ls")).exit_status == 0
     assert "ephemeralContainers" not in on.pod["spec"]
+
+
+async def test_a_connection_looks_for_a_shell_once(on: World) -> None:
+    """Each look is a command in the container. Another connection looks for itself."""
+
+    async def script(websocket: web.WebSocketResponse, command: tuple[str, ...]) -> None:
+        del command
+        await websocket.send_bytes(SUCCESS)
+
+    on.script = script
+    key, probe = on.grant(), ("sh", "-c", ":")
+    for looks in (1, 2):
+        async with on.connect(key) as client:
+            for _ in range(2):
+                assert (await client.run("true")).exit_status == 0
+        assert on.commands.count(probe) == looks
