@@ -85,7 +85,7 @@ class SavedBindings:
     resource_version: str
     changed: Mapping[str, Lineage] = field(default_factory=lambda: MappingProxyType({}))
     """Those that the controller did not write so, by field."""
-    is_sealed_anew: bool = True
+    has_current_seals: bool = True
     """No lineage has a seal of the previous controller key."""
 
     def of(self, owner: ClusterIdentity) -> Lineage:

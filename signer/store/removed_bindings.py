@@ -125,8 +125,8 @@ class RemovedBindings:
         }
         good = {name: one for name, one in saved.lineages.items() if isinstance(verified[name], Authentic)}
         changed = {name: one for name, one in saved.lineages.items() if name not in good}
-        is_sealed_anew = Authentic(Generation.PREVIOUS) not in verified.values()
-        return replace(saved, lineages=good, changed=changed, is_sealed_anew=is_sealed_anew)
+        has_current_seals = Authentic(Generation.PREVIOUS) not in verified.values()
+        return replace(saved, lineages=good, changed=changed, has_current_seals=has_current_seals)
 
     def _seals(self) -> Seals:
         try:
@@ -209,7 +209,7 @@ class RemovedBindings:
                 if isinstance(saved, NothingSaved):
                     return
                 lineage = saved.of(owner)
-                if lineage.uids and not (lineage.knows(owner) and saved.is_sealed_anew):
+                if lineage.uids and not (lineage.knows(owner) and saved.has_current_seals):
                     await self._write(saved, saved.with_bindings(owner, lineage.bindings))
                 return
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
