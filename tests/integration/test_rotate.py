@@ -268,7 +268,9 @@ def test_a_rotation_whose_controller_key_is_lost_is_confirmed(
     assert cluster.ca_cert_hash in error
     monkeypatch.setattr("sys.stdin", _Typed("y\n"))
     code, text, _ = run("confirm", "--output", "json")
-    assert (code, json.loads(text)["step"], len(json.loads(text)["sealedSecrets"])) == (0, "PublishTrust", 2)
+    # The controller may have gone on by one step before it knew that the key is lost.
+    assert json.loads(text)["step"] in ("PublishTrust", "ServersTrust")
+    assert (code, len(json.loads(text)["sealedSecrets"])) == (0, 2)
     assert run("confirm", "--yes")[0] == 1
 
 
