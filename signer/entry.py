@@ -9,6 +9,7 @@ import sys
 from typing import Final
 
 from signer.model.program_version import DISTRIBUTION
+from signer.offline import COMMANDS
 
 EXIT_USAGE: Final = 2
 _EXTRA: Final = frozenset(
@@ -17,13 +18,9 @@ _EXTRA: Final = frozenset(
 """Modules of the extra ``controller``, which a node lacks."""
 
 
-OFFLINE_COMMANDS: Final = frozenset({"ssh-sign", "krl"})
-"""Those of :mod:`signer.offline`, which is not imported to know them."""
-
-
 def main() -> int:
     """Run the controller's command line."""
-    if sys.argv[1:] and sys.argv[1] in OFFLINE_COMMANDS:
+    if sys.argv[1:] and sys.argv[1] in COMMANDS:
         from signer.offline.main import main as run_offline
 
         return run_offline()

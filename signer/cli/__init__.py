@@ -17,35 +17,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output, prepare_streams
-from signer.cli.arguments import WrongUse
-from signer.cli.audit import add_audit
-from signer.cli.explain import ExplainFailed, add_explain
-from signer.cli.node_access import NodeAccessFailed, add_node_access
-from signer.cli.output import print_text, print_to_stderr
-from signer.cli.preflight import add_preflight
+from signer.cli.commands import COMMANDS
+from signer.cli.output import print_to_stderr
 from signer.cli.remedies import remedy_of
-from signer.cli.rotate import RotateFailed, add_rotate
-from signer.cli.run import add_run
-from signer.cli.status import add_status
-from signer.configuration import InvalidConfiguration
-from signer.controller.auto_approval.preflight import PreflightFailed
-from signer.controller.cluster_api_change import ClusterAPIChanged
-from signer.controller.named_cluster import NoSuchCluster
-from signer.controller.replicas.leadership import LeadershipLost
-from signer.crds import access_definitions, custom_resource_definitions
 from signer.kube.errors import ApiError
-from signer.kube.management import ManagementConfigurationRefused
+from signer.model.command_failures import CommandFailed, InputRefused
 from signer.model.program_version import program_version
-from signer.offline.main import add_offline_commands
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-EXIT_LEADERSHIP_LOST: Final = 4
 EXIT_NOT_WRITTEN: Final = os.EX_IOERR
 """As in ``sysexits.h``. No command uses it for anything else."""
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
 """128 plus SIGINT or SIGPIPE, as shells report them."""
+_EVERY_COMMAND: Final = frozenset(command.name for command in COMMANDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,19 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare_streams()
     try:
         with checked_argparse_output():
-            options = _parser().parse_args(arguments)
+            words = sys.argv[1:] if arguments is None else arguments
+            options = _parser(_named_in(words)).parse_args(words)
         return int(options.command(options))
-    except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:
+    except InputRefused as error:
         _say(str(error))
         return EXIT_USAGE
-    except (PreflightFailed, ExplainFailed, RotateFailed, NodeAccessFailed, NoSuchCluster) as error:
+    except CommandFailed as error:
         _say(str(error))
-        return EXIT_FAILED
-    except LeadershipLost as error:
-        _say(f"leadership lost: {error}")
-        return EXIT_LEADERSHIP_LOST
-    except ClusterAPIChanged as error:
-        _say(f"restart required: {error}")
         return EXIT_FAILED
     except ApiError as error:
         _say(f"the management cluster: {error}{remedy_of(error)}")
@@ -85,30 +66,21 @@ def _say(text: str) -> None:
     print_to_stderr(f"node-attestation-controller: {text}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _named_in(words: Sequence[str]) -> frozenset[str]:
+    """The word that argparse takes for the command's name, if there is one."""
+    return frozenset([word for word in words if not word.startswith("-")][:1])
+
+
+def _parser(known: frozenset[str] = _EVERY_COMMAND) -> argparse.ArgumentParser:
+    """List every command, with the arguments of those that are ``known``."""
     parser = argparse.ArgumentParser(
         prog="node-attestation-controller",
         description="Approves and signs kubelet certificates of Cluster API workload clusters for attested nodes.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {program_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    add_run(commands)
-    add_preflight(commands)
-    add_explain(commands)
-    add_audit(commands)
-    add_status(commands)
-    add_rotate(commands)
-    add_node_access(commands)
-    add_offline_commands(commands)
-    crds = commands.add_parser("crds", help="print the CustomResourceDefinitions for kubectl apply -f -")
-    crds.add_argument(
-        "--access", action="store_true", help="also those of access, which only a controller with --access needs"
-    )
-    crds.set_defaults(command=_crds)
+    for command in COMMANDS:
+        added = commands.add_parser(command.name, help=command.summary)
+        if command.name in known:
+            command.add_arguments(added)
     return parser
-
-
-def _crds(options: argparse.Namespace) -> int:
-    definitions = custom_resource_definitions()
-    print_text("---\n".join((*definitions, *access_definitions()) if options.access else definitions))
-    return 0

@@ -30,6 +30,7 @@ from signer.configuration import (
     read_configuration_file,
 )
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
+from signer.model.command_failures import InputRefused
 from signer.model.decision import printable
 from signer.model.rotation_waits import Waits
 
@@ -43,7 +44,7 @@ _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9]
 _CLUSTER: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", re.ASCII)
 
 
-class WrongUse(ValueError):
+class WrongUse(InputRefused, ValueError):
     """The arguments are invalid; the message says which."""
 
 

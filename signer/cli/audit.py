@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -42,9 +42,6 @@ from signer.configuration import InvalidConfiguration, operator_settings, read_a
 from signer.model.decision import printable
 from signer.model.fields import format_time
 
-if TYPE_CHECKING:
-    from signer.cli.arguments import Commands
-
 EXIT_BAD: Final = 1
 _SHOWN_ROWS: Final = 1000
 # At most 20 octets (RFC 5280, section 4.1.2.2), and perhaps a sign octet in front.
@@ -56,10 +53,9 @@ _WORDS: Final[Mapping[type[Comparison], tuple[str, str]]] = {
 }
 
 
-def add_audit(commands: Commands) -> None:
-    """Add the command."""
-    audit = commands.add_parser("audit", help="verify audit logs, or show the decision behind a certificate")
-    subcommands = audit.add_subparsers(required=True, metavar="COMMAND")
+def add_audit(parser: argparse.ArgumentParser) -> None:
+    """Complete the parser of the command."""
+    subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
     verifying = subcommands.add_parser(
         "verify",
         help="check that no line was changed, and replay every decision",

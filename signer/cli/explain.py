@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from signer.audit.errors import NotRedacted
 from signer.authority import load_authority_certificates
@@ -44,13 +44,11 @@ from signer.kube.management import management_connection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
+from signer.model.command_failures import CommandFailed
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, parse_time
 from signer.model.service_networks import NOT_REPORTED, ReportedServices
 from signer.store.cluster_api import discover_cluster_api
-
-if TYPE_CHECKING:
-    from signer.cli.arguments import Commands
 
 EXIT_DENIED: Final = 4
 EXIT_WAITS: Final = 5
@@ -81,18 +79,16 @@ _FIND_CSRS: Final = (
 )
 
 
-class ExplainFailed(Exception):
+class ExplainFailed(CommandFailed):
     """The request cannot be explained; the message says why."""
 
 
-def add_explain(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "explain",
-        help="show every check of one CSR, and why it is approved, denied or waits",
-        description="Runs the controller's checks on one CSR and changes nothing. Exit code 0: it would be approved "
+def add_explain(parser: argparse.ArgumentParser) -> None:
+    """Complete the parser of the command."""
+    parser.description = (
+        "Runs the controller's checks on one CSR and changes nothing. Exit code 0: it would be approved "
         "or challenged; 4: it would be denied; 5: it waits; 6: the policy leaves it alone, or it is not "
-        "for this controller.",
+        "for this controller."
     )
     parser.set_defaults(command=_explain)
     parser.add_argument("csr", metavar="CSR", help="name of the CSR in the workload cluster, a file, or - for stdin")

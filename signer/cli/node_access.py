@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from attestors.wire.ssh.keys import HostKey
 from signer.cli.arguments import WrongUse, add_controller_namespace, add_kubeconfig, cluster_key, namespace
@@ -25,6 +25,7 @@ from signer.kube.errors import NotFound
 from signer.kube.management import management_connection
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, MachineView, machine_view
+from signer.model.command_failures import CommandFailed
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.record import AttestedNode
@@ -48,9 +49,6 @@ from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
 from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
 from signer.store.controller_key import SECRET_NAME, MalformedControllerKey, parse_controller_keys
 
-if TYPE_CHECKING:
-    from signer.cli.arguments import Commands
-
 DEFAULT_FOLDER: Final = "~/.ssh/node-access"
 CONFIG_FILE: Final = "config"
 KNOWN_HOSTS_FILE: Final = "known_hosts"
@@ -58,17 +56,15 @@ _MAXIMUM_SHOWN: Final = 20
 Found = TypeVar("Found")
 
 
-class NodeAccessFailed(Exception):
+class NodeAccessFailed(CommandFailed):
     """The command cannot do what it is for; the message says why."""
 
 
-def add_node_access(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "node-access",
-        help="write ssh's configuration for the nodes of a Cluster",
-        description="Reads the management cluster, changes nothing there, and connects to no node. Log in with "
-        "ssh-sign, which needs no API server.",
+def add_node_access(parser: argparse.ArgumentParser) -> None:
+    """Complete the parser of the command."""
+    parser.description = (
+        "Reads the management cluster, changes nothing there, and connects to no node. Log in with "
+        "ssh-sign, which needs no API server."
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     config = actions.add_parser(

@@ -8,7 +8,7 @@ import logging
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -42,9 +42,6 @@ from signer.model.fields import format_time
 from signer.model.node_attested import valid_until
 from signer.rules.auto_approval import Grant, RemovableGrant, TooManyIdentities
 
-if TYPE_CHECKING:
-    from signer.cli.arguments import Commands
-
 EXIT_NOT_READY: Final = 3
 _EVERY_ATTESTOR_ALLOWED: Final = (
     "Without --config, this command allows every attestor: give the controller's configuration file, if it has one."
@@ -60,13 +57,9 @@ _PREFLIGHT_ERRORS: Final = (
 )
 
 
-def add_preflight(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "preflight",
-        help="check before mode Enforce: nodes that would lose renewal, grants that auto-approve, steps to take",
-        description="Changes nothing. Exit code 0: the cluster is ready for Enforce; 3: steps remain.",
-    )
+def add_preflight(parser: argparse.ArgumentParser) -> None:
+    """Complete the parser of the command."""
+    parser.description = "Changes nothing. Exit code 0: the cluster is ready for Enforce; 3: steps remain."
     parser.set_defaults(command=_preflight)
     parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
     parser.add_argument(

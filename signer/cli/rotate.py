@@ -33,6 +33,7 @@ from signer.kube.client import Client
 from signer.kube.errors import Conflict
 from signer.kube.management import management_connection
 from signer.model.cluster import ClusterKey
+from signer.model.command_failures import CommandFailed
 from signer.rotation.confirmation import CannotBeConfirmed, NothingToConfirm, Unconfirmed
 from signer.rotation.operations import Gate, Operation, UnknownGate, read_gates
 from signer.rotation.view import Attention, View
@@ -71,17 +72,15 @@ _GATES: Final = ", ".join(gate.value for gate in Gate)
 Found = TypeVar("Found")
 
 
-class RotateFailed(Exception):
+class RotateFailed(CommandFailed):
     """The command cannot do what it is for; the message says why."""
 
 
-def add_rotate(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "rotate",
-        help="rotate the CAs of a Cluster: check, start, watch, complete, or roll back",
-        description="Orders rotations by an annotation of the Cluster's policy, which the controller carries out if it "
-        "runs with --rotate-authorities.",
+def add_rotate(parser: argparse.ArgumentParser) -> None:
+    """Complete the parser of the command."""
+    parser.description = (
+        "Orders rotations by an annotation of the Cluster's policy, which the controller carries out if it "
+        "runs with --rotate-authorities."
     )
     parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
     actions = parser.add_subparsers(required=True, metavar="ACTION")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from attestors.registry import Registry
 from signer.audit.lines import AuditLogInUse
@@ -29,66 +29,66 @@ from signer.cli.arguments import (
 from signer.cli.collector import collect_less_often, freeze_existing_objects
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.cli.open_files import open_as_many_files_as_allowed
+from signer.cli.output import print_to_stderr
 from signer.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
 from signer.controller.access_webhook_clients import ANY_CLIENT, WebhookClients
+from signer.controller.cluster_api_change import ClusterAPIChanged
 from signer.controller.diagnostics.arguments import add_diagnostics_arguments
 from signer.controller.diagnostics.scrape_access import CONCURRENT_REVIEWS
 from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.replica import run_replica
+from signer.controller.replicas.leadership import LeadershipLost
 from signer.controller.run import ControllerOptions
 from signer.controller.telemetry.logs import configure_logging, log_loop_fault
 from signer.kube.client import Client
 from signer.kube.management import management_connection
-
-if TYPE_CHECKING:
-    from signer.cli.arguments import Commands
+from signer.model.command_failures import CommandFailed
 
 _LOG = logging.getLogger(__name__)
+EXIT_LEADERSHIP_LOST: Final = 4
 _HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
 _MAXIMUM_PORT: Final = 65535
 
 
-def add_run(commands: Commands) -> None:
-    """Add the command."""
-    run = commands.add_parser(
-        "run",
-        help="run the controller until SIGTERM",
-        description="Runs until SIGTERM or SIGINT. Exit code 0: stopped by a signal; 1: failure at run time; 2: wrong "
-        "usage or configuration; 4: lost its Lease.",
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Complete the parser of the command."""
+    parser.description = (
+        "Runs until SIGTERM or SIGINT. Exit code 0: stopped by a signal; 1: failure at run time; 2: wrong "
+        "usage or configuration; 4: lost its Lease."
     )
-    run.set_defaults(command=_run)
-    add_kubeconfig(run)
-    add_configuration(run)
-    add_rotation(run)
-    add_ssh(run)
-    add_access(run)
-    add_leader_election(run)
-    run.add_argument(
+    parser.set_defaults(command=_run)
+    add_kubeconfig(parser)
+    add_configuration(parser)
+    add_rotation(parser)
+    add_ssh(parser)
+    add_access(parser)
+    add_leader_election(parser)
+    parser.add_argument(
         "--workers-per-cluster",
         type=_positive,
         default=DEFAULT_WORKERS,
         metavar="N",
         help="requests decided concurrently in each cluster (default: %(default)s)",
     )
-    add_diagnostics_arguments(run)
-    run.add_argument(
+    add_diagnostics_arguments(parser)
+    parser.add_argument(
         "--audit-log-path", default="", metavar="PATH", help="write an audit log there; - is standard output"
     )
-    run.add_argument(
+    parser.add_argument(
         "--audit-log-maxsize",
         type=_not_negative,
         default=DEFAULT_MAXIMUM_MEBIBYTES,
         metavar="MIB",
         help="rotate the audit log at this size in MiB; 0: never (default: %(default)s)",
     )
-    run.add_argument(
+    parser.add_argument(
         "--audit-log-maxbackup",
         type=_not_negative,
         default=0,
         metavar="N",
         help="number of rotated audit logs to keep; 0: all (default: %(default)s)",
     )
-    run.add_argument("-v", "--verbose", action="store_true", help="log more")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -98,7 +98,13 @@ def _run(options: argparse.Namespace) -> int:
     _warn_if_no_attestor_is_configured(configuration, Registry().providers)
     collect_less_often()
     open_as_many_files_as_allowed()
-    asyncio.run(_run_until_signal(options, configuration, webhook_clients(options)))
+    try:
+        asyncio.run(_run_until_signal(options, configuration, webhook_clients(options)))
+    except LeadershipLost as error:
+        print_to_stderr(f"node-attestation-controller: leadership lost: {error}")
+        return EXIT_LEADERSHIP_LOST
+    except ClusterAPIChanged as error:
+        raise CommandFailed(f"restart required: {error}") from error
     return 0
 
 

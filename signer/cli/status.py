@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -26,9 +26,6 @@ from signer.kube.client import Client
 from signer.kube.management import management_connection
 from signer.model.fields import format_time
 
-if TYPE_CHECKING:
-    from signer.cli.arguments import Commands
-
 EXIT_NEEDS_ATTENTION: Final = 3
 DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 _UNKNOWN: Final = "?"
@@ -39,13 +36,9 @@ _HEADINGS: Final = (
 )
 
 
-def add_status(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "status",
-        help="list every Cluster with a policy: readiness, attested nodes, pending and denied requests, expiries",
-        description="Changes nothing. Exit code 0: nothing needs attention; 3: something needs attention.",
-    )
+def add_status(parser: argparse.ArgumentParser) -> None:
+    """Complete the parser of the command."""
+    parser.description = "Changes nothing. Exit code 0: nothing needs attention; 3: something needs attention."
     parser.set_defaults(command=_status)
     add_kubeconfig(parser)
     add_controller_namespace(parser)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from attestors.net.strict_yaml import position
+from signer.model.command_failures import InputRefused
 from signer.model.decision import printable
 
 ALL_NAMESPACES: Final = "*"
@@ -22,7 +23,7 @@ MAXIMUM_DEPTH: Final = 64
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,39}", re.ASCII)
 
 
-class InvalidConfiguration(ValueError):
+class InvalidConfiguration(InputRefused, ValueError):
     """The configuration is invalid; the message names the file's field or the flag."""
 
 

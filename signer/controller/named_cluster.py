@@ -12,6 +12,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import Resource
 from signer.model.cluster import ClusterKey
+from signer.model.command_failures import CommandFailed
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
 
@@ -20,7 +21,7 @@ _SIMILAR: Final = 0.6
 _MAXIMUM_SUGGESTIONS: Final = 3
 
 
-class NoSuchCluster(Exception):
+class NoSuchCluster(CommandFailed):
     """The Cluster does not exist; the message suggests others."""
 
 

@@ -22,6 +22,7 @@ from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unauthorized, bounded_text, without_credentials
 from signer.kube.http.messages import Origin
 from signer.kube.tls import TlsMaterialRefused, client_context
+from signer.model.command_failures import InputRefused
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
@@ -35,7 +36,7 @@ _NO_TEMPORARY_FOLDER = "No usable temporary directory"
 """Beginning of the message with which ``tempfile`` reports this; it has no exception of its own for it."""
 
 
-class ManagementConfigurationRefused(Exception):
+class ManagementConfigurationRefused(InputRefused):
     """The operator's kubeconfig or the Pod's service account is unusable; the message says why."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from attestors.standard_output import standard_output
 from attestors.wire.ssh.key_line import MAXIMUM_FILE_BYTES, parse_key_file
@@ -15,15 +15,11 @@ from signer.offline.files import read_input
 from signer.offline.revocation_file import Checked, Updated, update
 from signer.offline.revoked import FORMS, revoked_by
 
-if TYPE_CHECKING:
-    from signer.offline.main import Commands
-
 _EPILOG: Final = f"Can be revoked: {FORMS}."
 
 
-def add_krl(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser("krl", help="revoke SSH keys and certificates in a file, without an API server")
+def add_krl(parser: argparse.ArgumentParser) -> None:
+    """Complete the parser of the command."""
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     revoke = actions.add_parser(
         "revoke",

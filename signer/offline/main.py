@@ -6,20 +6,19 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final
 
 from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output, prepare_streams
 from signer.model.program_version import program_version
+from signer.offline import COMMANDS, KRL, SSH_SIGN
 from signer.offline.failures import say
 from signer.offline.krl import add_krl
 from signer.offline.ssh_sign import add_ssh_sign
 
-if TYPE_CHECKING:
-    Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
-
 EXIT_NOT_WRITTEN: Final = os.EX_IOERR
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
+_ARGUMENTS: Final = {SSH_SIGN: add_ssh_sign, KRL: add_krl}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,14 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
-def add_offline_commands(commands: Commands) -> None:
-    """Add all of them."""
-    add_ssh_sign(commands)
-    add_krl(commands)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="node-attestation-controller", description="Commands that ask no API server.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {program_version()}")
-    add_offline_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, add_arguments in _ARGUMENTS.items():
+        add_arguments(commands.add_parser(name, help=COMMANDS[name]))
     return parser

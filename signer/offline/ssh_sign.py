@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from attestors.standard_output import standard_output
 from attestors.wire.ssh.certificate import FOREVER, NONCE_BYTES, SignedCertificate
@@ -24,9 +24,6 @@ from signer.offline.failures import InputRefused, say, with_exit_code
 from signer.offline.files import STANDARD_INPUT, read_input
 from signer.offline.login import TemporaryKey, run_ssh
 
-if TYPE_CHECKING:
-    from signer.offline.main import Commands
-
 CA: Final = "ca"
 _DEFAULT_PRINCIPAL: Final = "root"
 _SIGN_LIFETIME: Final = MAXIMUM_USER_LIFETIME
@@ -40,14 +37,10 @@ KEY.pub is a public key of ssh-keygen; `{CA}` in its place prints the authority'
 """
 
 
-def add_ssh_sign(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "ssh-sign",
-        help="sign an SSH certificate for a user, or log in with one; works with every API server down",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_ssh_sign(parser: argparse.ArgumentParser) -> None:
+    """Complete the parser of the command."""
+    parser.description = _DESCRIPTION
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("key", nargs="?", metavar=f"KEY.pub|{CA}", help=f"public key, or `{CA}`; none with --exec")
     add_authority(parser)
     parser.add_argument(

@@ -23,6 +23,7 @@ from authenticator.store import store
 from signer import cli, configuration
 from signer.authority.profiles import BACKDATE, MINIMUM_DURATION
 from signer.cli import preflight
+from signer.cli import run as run_command
 from signer.controller import run, workload_access
 from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.diagnostics import health
@@ -125,7 +126,7 @@ OPERATING = (
     f"every {WORDS[int(recorder.REPEAT_SECONDS) // 60]} minutes",
     f"within {attestation._ATTESTATION_SECONDS:.0f} seconds",
     f"| {preflight.EXIT_NOT_READY} | `preflight` found",
-    f"| {cli.EXIT_LEADERSHIP_LOST} | [leadership lost]",
+    f"| {run_command.EXIT_LEADERSHIP_LOST} | [leadership lost]",
     f"re-checks every {reconciler.RECHECK_SECONDS / 60:.0f} minutes (±{reconciler.JITTER * 100:.0f} %)",
     f"repeats within {WORDS[int(reconciler.MINIMUM_PAUSE_SECONDS + reconciler.RETRY_BACKOFF.base_seconds)]} seconds",
     f"{bootstrap_token_rules.EXTEND_TO // timedelta(hours=1)} hours ahead whenever less than "
@@ -201,7 +202,7 @@ HIGH_AVAILABILITY = (
     f"| `--leader-elect-retry-period` | {_TIMES.retry_period.seconds}s |",
     f"{JITTER_FACTOR} of them must fit into the deadline",
     f"finishes what is under way ({WORDS[int(run.DRAIN_SECONDS)]} seconds)",
-    f"After {_TIMES.renew_deadline.seconds} seconds it ends with exit code {cli.EXIT_LEADERSHIP_LOST}",
+    f"After {_TIMES.renew_deadline.seconds} seconds it ends with exit code {run_command.EXIT_LEADERSHIP_LOST}",
     f"`/readyz` says `{health.State.STANDING_BY.value}` with status 200",
     f"label `{cluster.WATCH_FILTER_LABEL}: VALUE`",
     f"at most {shard.MAXIMUM_SHARDS}. Shards are the unit that moves",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from signer.cli import EXIT_LEADERSHIP_LOST
+from signer.cli.run import EXIT_LEADERSHIP_LOST
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, LEASES
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
 from tests.e2e.replicas import Replicas

@@ -18,7 +18,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from signer.cli import EXIT_FAILED, EXIT_LEADERSHIP_LOST
+from signer.cli import EXIT_FAILED
+from signer.cli.run import EXIT_LEADERSHIP_LOST
 from signer.kube.connection import ClusterConnection
 from signer.testing.api.kubeconfig import kubeconfig_of
 from tests.integration.fixtures import MASTER_KEY

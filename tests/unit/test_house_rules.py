@@ -22,6 +22,23 @@ IMPORTS_INSIDE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
         LAZY + "without the extra, the program says which one is missing; offline commands need no extra",
         frozenset({"signer.cli", "signer.offline.main"}),
     ),
+    "signer/cli/commands.py": (
+        LAZY + "only the command that is named needs its modules",
+        frozenset(
+            {
+                "signer.cli.audit",
+                "signer.cli.crds",
+                "signer.cli.explain",
+                "signer.cli.node_access",
+                "signer.cli.preflight",
+                "signer.cli.rotate",
+                "signer.cli.run",
+                "signer.cli.status",
+                "signer.offline.krl",
+                "signer.offline.ssh_sign",
+            }
+        ),
+    ),
     "signer/kube/management.py": (
         LAZY + "only a configuration of the management cluster that comes from a file needs PyYAML",
         frozenset({"attestors.net.strict_yaml"}),

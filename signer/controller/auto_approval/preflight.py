@@ -24,6 +24,7 @@ from signer.kube.errors import ApiError, Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS, Resource
 from signer.model.auto_approval import BOTH_SUBRESOURCES, ApprovalSubresource, shown
 from signer.model.cluster import ClusterKey
+from signer.model.command_failures import CommandFailed
 from signer.model.condition import ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
@@ -45,7 +46,7 @@ _NODES: Final = Resource("", "v1", "nodes", namespaced=False)
 _MAXIMUM_NODES: Final = 20_000
 
 
-class PreflightFailed(Exception):
+class PreflightFailed(CommandFailed):
     """The check could not be completed; the message says why."""
 
 

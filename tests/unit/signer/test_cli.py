@@ -144,7 +144,7 @@ def test_an_interrupt_prints_no_traceback(monkeypatch: pytest.MonkeyPatch, capsy
     def interrupted(_: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("signer.cli._crds", interrupted)
+    monkeypatch.setattr("signer.cli.crds._crds", interrupted)
     assert run("crds") == EXIT_INTERRUPTED
     assert capsys.readouterr().err == ""
 
