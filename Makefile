@@ -23,7 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -73,6 +73,7 @@ lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy deploy/node/archive/freeze.py
 	$(BIN)/lint-imports
 
 collect: $(STAMP) $(SITE_STAMP) $(CEL_STAMP)  # Each worker would compile all test modules by itself, at the same time
@@ -123,6 +124,18 @@ generate: $(STAMP) ## Regenerate generated files
 	$(BIN)/python -m signer.crds.expressions > deploy/crds-cel/attestation.cluster.x-k8s.io_nodeattestationpolicies.yaml
 	$(BIN)/python -m tests.deploy
 	$(BIN)/python -m tests.documents
+
+# Any Python with a C library of its own will do, so this needs no development environment.
+NODE_ENVIRONMENT := build/node-archive
+PREFIX ?= /opt/kubelet-authenticator
+EXTRAS ?= $(shell pkg-config --exists tss2-esys 2>/dev/null && echo tpm)
+node-archive: ## Write the node's programs with their own Python to build/, for images without one; ATTESTORS=... adds your own
+	@rm -rf $(NODE_ENVIRONMENT)
+	@$(PYTHON) -m venv $(NODE_ENVIRONMENT)
+	@$(NODE_ENVIRONMENT)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		'.$(if $(EXTRAS),[$(EXTRAS)])' $(ATTESTORS)
+	@$(NODE_ENVIRONMENT)/bin/python deploy/node/archive/freeze.py --prefix $(PREFIX) \
+		--output build/kubelet-authenticator-$(shell uname -m).tar.gz
 
 constraints: $(STAMP) ## Resolve the tested versions again into constraints.txt
 	$(BIN)/python -m pip install --quiet uv
