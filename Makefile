@@ -23,7 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive site provision constraints generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive release site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -73,7 +73,7 @@ lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy deploy/node/archive/freeze.py
+	$(BIN)/mypy deploy/node/archive/freeze.py deploy/release/release.py
 	$(BIN)/lint-imports
 
 collect: $(STAMP) $(SITE_STAMP) $(CEL_STAMP)  # Each worker would compile all test modules by itself, at the same time
@@ -136,6 +136,9 @@ node-archive: ## Write the node's programs with their own Python to build/, for 
 		'.$(if $(EXTRAS),[$(EXTRAS)])' $(ATTESTORS)
 	@$(NODE_ENVIRONMENT)/bin/python deploy/node/archive/freeze.py --prefix $(PREFIX) \
 		--output build/kubelet-authenticator-$(shell uname -m).tar.gz
+
+release: $(STAMP) $(TPM_STAMP) ## Make all files of release VERSION into build/release-VERSION; ARGUMENTS=--help shows what else can be said
+	@$(BIN)/python deploy/release/release.py $(VERSION) --output build/release-$(VERSION) $(ARGUMENTS)
 
 constraints: $(STAMP) ## Resolve the tested versions again into constraints.txt
 	$(BIN)/python -m pip install --quiet uv

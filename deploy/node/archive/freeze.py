@@ -218,7 +218,7 @@ def needed_by(loader: Path, files: Iterable[Path]) -> Iterator[tuple[str, Path]]
     """Name and place of each library, as the loader finds them. Those beside the file itself stay where they are."""
     inside = Path(sysconfig.get_path("purelib")).resolve()
     for file in files:
-        done = subprocess.run([str(loader), "--list", str(file)], capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run([str(loader), "--list", str(file)], capture_output=True, text=True, check=False)
         if "not found" in done.stdout:
             missing = [line.strip() for line in done.stdout.splitlines() if "not found" in line]
             raise CannotFreeze(f"{file.name} needs libraries that are not installed: {'; '.join(missing)}")
@@ -293,12 +293,12 @@ def debian_packages(libraries: Iterable[Path]) -> dict[str, str]:
     if shutil.which("dpkg-query") is None:
         return {}
     paths = sorted({form for path in libraries for form in (str(path), str(path.resolve()))})
-    found = subprocess.run(["dpkg-query", "--search", *paths], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    found = subprocess.run(["dpkg-query", "--search", *paths], capture_output=True, text=True, check=False)
     names = sorted({name for line in found.stdout.splitlines() for name in line.rpartition(": ")[0].split(", ")})
     if not names:
         return {}
     command = ["dpkg-query", "--show", "--showformat=${binary:Package} ${Version}\n", *names]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(line.split(" ", 1) for line in shown.stdout.splitlines())
 
 
