@@ -53,10 +53,17 @@ class VerifiedIdentity:
     values. They show people what the attestor resolved. Keys begin with ``cluster-x-k8s-io/`` or
     ``attestation.cluster.x-k8s.io/``; only the core writes the challenge and the supported versions."""
 
+    hardware: str = ""
+    """Another name of the same hardware, if it may come under several identities: the core reserves it for the same
+    Machine as the identity, one to one. Empty if the evidence gives no such name."""
+
     def __post_init__(self) -> None:
         # The types say so already, but not every attestor is type-checked: bytes would be reserved as other text than
         # their str form, and a plain str instead of a tuple would turn each letter into a name.
         _check_identity(self.provider_id, self.identity)
+        _check_text("hardware", self.hardware)
+        if len(self.hardware) > _MAXIMUM_IDENTITY_CHARACTERS:
+            raise InvalidOutcome(f"a name of hardware has at most {_MAXIMUM_IDENTITY_CHARACTERS} characters")
         require_tuple_of("node_names", self.node_names, str)
         require_tuple_of("dns_names", self.dns_names, str)
         require_tuple_of("ip_addresses", self.ip_addresses, IPv4Address, IPv6Address)

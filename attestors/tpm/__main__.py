@@ -20,6 +20,7 @@ from typing import Final
 from attestors.tpm.attestation_key import EndorsementKey, UnsuitableKey
 from attestors.tpm.endorsement import (
     AuthoritiesUnreadable,
+    ChipNamed,
     EndorsementCertificateRefused,
     load_endorsement_authorities,
     verify_endorsement_certificate,
@@ -117,6 +118,10 @@ def _verify_certificate(options: argparse.Namespace) -> Mapping[str, object]:
         "fingerprint": f"sha256:{verified.public_key_sha256}",
         "manufacturer": verified.manufacturer or "not named",
         "model": verified.model or "not named",
+        "chip": verified.chip.name if isinstance(verified.chip, ChipNamed) else "not named",
+        "chip by subject": (
+            verified.chip_in_subject.name if isinstance(verified.chip_in_subject, ChipNamed) else "not named"
+        ),
         "issuer": verified.issuer,
         "root": verified.root,
         "valid": f"{verified.not_before:%Y-%m-%d} to {verified.not_after:%Y-%m-%d}",

@@ -71,6 +71,8 @@ def _check_attestation_key(public: PublicArea) -> Scheme:
 class EndorsementTemplate:
     """One of the templates of the TCG EK Credential Profile for TPM Family 2.0, annex B."""
 
+    name: str
+    """Its name in settings of controller and node."""
     title: str
     """Its designation in the profile."""
     name_algorithm: HashAlgorithm
@@ -85,13 +87,13 @@ _HIGH_SHA256: Final = (HashAlgorithm.SHA256, tpm.ENDORSEMENT_KEY_HIGH_RANGE, tpm
 _HIGH_SHA384: Final = (HashAlgorithm.SHA384, tpm.ENDORSEMENT_KEY_HIGH_RANGE, tpm.POLICY_B_SHA384, 256)
 
 ENDORSEMENT_TEMPLATES: Final = (
-    EndorsementTemplate("L-1", *_LOW, 2048),
-    EndorsementTemplate("L-2", *_LOW, Curve.NIST_P256),
-    EndorsementTemplate("H-1", *_HIGH_SHA256, 2048),
-    EndorsementTemplate("H-2", *_HIGH_SHA256, Curve.NIST_P256),
-    EndorsementTemplate("H-3", *_HIGH_SHA384, Curve.NIST_P384),
-    EndorsementTemplate("H-6", *_HIGH_SHA384, 3072),
-    EndorsementTemplate("H-7", *_HIGH_SHA384, 4096),
+    EndorsementTemplate("rsa-2048", "L-1", *_LOW, 2048),
+    EndorsementTemplate("ecc-p256", "L-2", *_LOW, Curve.NIST_P256),
+    EndorsementTemplate("high-rsa-2048", "H-1", *_HIGH_SHA256, 2048),
+    EndorsementTemplate("high-ecc-p256", "H-2", *_HIGH_SHA256, Curve.NIST_P256),
+    EndorsementTemplate("high-ecc-p384", "H-3", *_HIGH_SHA384, Curve.NIST_P384),
+    EndorsementTemplate("high-rsa-3072", "H-6", *_HIGH_SHA384, 3072),
+    EndorsementTemplate("high-rsa-4096", "H-7", *_HIGH_SHA384, 4096),
 )
 _TEMPLATES: Final[Mapping[tuple[_KindOfKey, ObjectAttribute], EndorsementTemplate]] = MappingProxyType(
     {(template.kind, template.attributes): template for template in ENDORSEMENT_TEMPLATES}

@@ -3,8 +3,9 @@
 The steps run in this order, so that nothing unverified is used:
 
 1. parse the fields within bounds; check EK and AK by their public areas
-2. the EK is not on the deny list
-3. if authorities are configured: the certificate is for the EK, and chains to one of them
+2. the operator accepts the EK's template, and the EK is not on the deny list
+3. if authorities are configured: the certificate is for the EK, and chains to one of them; the chip that it names is
+   not on the deny list
 4. if the first source is the Machine's annotation: it names the EK
 5. in an answer: the token is valid; the AK signed the quote; the quote covers the secret that only the TPM with this EK
    and AK can recover, and the binding; its registers are the requested ones, with allowed values
@@ -36,6 +37,7 @@ from attestors.tpm.challenge import (
     Token,
     key_identifier,
 )
+from attestors.tpm.endorsement import ChipNamed
 from attestors.tpm.endorsement_key_sources import (
     KeyConfirmed,
     KeyContradicted,
@@ -52,7 +54,7 @@ from attestors.tpm.recorded_calls import (
     CHALLENGE,
     CHALLENGE_KEYS,
     CHALLENGE_QUESTION,
-    KEY_IS_KNOWN,
+    FLAG,
     KEY_IS_KNOWN_QUESTION,
     KEYS_QUESTION,
     QUOTE_QUESTION,
@@ -65,7 +67,13 @@ from attestors.tpm.trust import Trust
 from attestors.verdict import MAXIMUM_MESSAGE_CHARACTERS, Ended, denied, not_yet
 from attestors.wire.binding import BindingMismatch, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
-from attestors.wire.names import ENDORSEMENT_KEY_ANNOTATION, ENDORSEMENT_KEY_SOURCE_ANNOTATION, EVIDENCE_EXPIRED
+from attestors.wire.names import (
+    CHIP_ANNOTATION,
+    CHIP_NOT_NAMED,
+    ENDORSEMENT_KEY_ANNOTATION,
+    ENDORSEMENT_KEY_SOURCE_ANNOTATION,
+    EVIDENCE_EXPIRED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +129,15 @@ class TPMServerPlugin:
             annotations={
                 ENDORSEMENT_KEY_ANNOTATION: keys.fingerprint,
                 ENDORSEMENT_KEY_SOURCE_ANNOTATION: confirmed.source.value,
+                CHIP_ANNOTATION: keys.chip.name if isinstance(keys.chip, ChipNamed) else CHIP_NOT_NAMED,
             },
+            hardware=keys.chip.name if isinstance(keys.chip, ChipNamed) else "",
         )
 
     # Steps 1 to 4.
 
     def _check_keys(self, request: AttestationRequest, trust: Trust) -> PresentedKeys:
-        keys = check_keys(request, trust)
+        keys = check_keys(request, trust, self.settings.accepted)
         answer = self.settings.sources.check_locally(request, keys.endorsement)
         if isinstance(answer, KeyContradicted):
             raise _mismatch(answer, keys)
@@ -243,7 +253,7 @@ class TPMServerPlugin:
         def is_known() -> bool:
             return token.key_identifier in map(key_identifier, self._challenge_keys())
 
-        return request.recorded_calls.look(KEY_IS_KNOWN_QUESTION, is_known, KEY_IS_KNOWN)
+        return request.recorded_calls.look(KEY_IS_KNOWN_QUESTION, is_known, FLAG)
 
 
 def _token(request: AttestationRequest) -> Token:

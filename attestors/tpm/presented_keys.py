@@ -6,6 +6,7 @@ Steps 1 to 3 of the server plugin (`controller`). They are local, and prove noth
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from attestors.contract import AttestationRequest
 from attestors.tpm import wire
@@ -14,14 +15,32 @@ from attestors.tpm.endorsement import (
     AuthorityMissing,
     AuthorityOutsideValidity,
     CertificateNotYetValid,
+    Chip,
+    ChipNotNamed,
     EndorsementCertificateRefused,
     verify_endorsement_certificate,
 )
 from attestors.tpm.endorsement_key_sources import CertificateNotVerified, CertificateState, fingerprint
 from attestors.tpm.reader import MalformedStructure
+from attestors.tpm.recorded_calls import CHIP_QUESTION, FLAG
 from attestors.tpm.trust import NoAuthorities, Trust
 from attestors.verdict import denied, not_yet
 from attestors.wire.evidence import Evidence, MalformedEvidence
+
+DEFAULT_TEMPLATES: Final = frozenset({"rsa-2048"})
+"""One template: a chip then has one endorsement key that its manufacturer certified, and so one identity. Two keys of
+one chip can hardly ever be tied together. Nearly every TPM has a certificate for this template, and inventories name
+its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedKeys:
+    """The operator's choice of endorsement keys."""
+
+    templates: frozenset[str] = DEFAULT_TEMPLATES
+    """Names of the accepted templates."""
+    subjects_name_chips: bool = False
+    """Whether the subjects of the certificates differ for each chip, and are the same for all keys of one chip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +52,17 @@ class PresentedKeys:
     attestation_public: bytes
     fingerprint: str
     certificate: CertificateState
+    chip: Chip
+    """The chip, as far as the verified certificate names it."""
 
 
-def check_keys(request: AttestationRequest, trust: Trust) -> PresentedKeys:
+def check_keys(request: AttestationRequest, trust: Trust, accepted: AcceptedKeys) -> PresentedKeys:
     """Run steps 1 to 3.
 
     Raises:
         MalformedEvidence: a field is missing, unknown or malformed.
-        Ended: a key is unsuitable or denied, or its certificate does not verify.
+        Ended: a key is unsuitable, of a template that the operator does not accept, or denied; its certificate does
+            not verify; or its chip is denied.
     """
     evidence = request.evidence
     evidence.expect_fields(*_expected_fields(evidence))
@@ -55,9 +77,12 @@ def check_keys(request: AttestationRequest, trust: Trust) -> PresentedKeys:
     except UnsuitableKey as error:
         raise denied("UnsuitableTPMKey", str(error)) from error
     shown = fingerprint(endorsement_key)
+    _require_template(endorsement_key, accepted)
     _require_not_denied(shown, trust)
     certificate = _check_certificate(request, endorsement_key, trust)
-    return PresentedKeys(endorsement_key, attestation_key, attestation_public, shown, certificate)
+    chip = _chip_of(certificate, accepted)
+    _require_chip_not_denied(chip, request, trust)
+    return PresentedKeys(endorsement_key, attestation_key, attestation_public, shown, certificate, chip)
 
 
 def shown_fingerprint(evidence: Evidence) -> str:
@@ -69,10 +94,38 @@ def shown_fingerprint(evidence: Evidence) -> str:
         return ""
 
 
+def _require_template(endorsement_key: EndorsementKey, accepted: AcceptedKeys) -> None:
+    """Step 2, too."""
+    template = endorsement_key.template
+    if template.name not in accepted.templates:
+        raise denied(
+            "EndorsementKeyTemplateNotAllowed",
+            f"the endorsement key is {template.name} ({template.title}), and this controller accepts "
+            f"{', '.join(sorted(accepted.templates))}: choose such a key with the node's setting ek, or let the "
+            "operator add the template to endorsementKeyTemplates",
+        )
+
+
 def _require_not_denied(shown: str, trust: Trust) -> None:
     """Step 2."""
     if shown in trust.denied:
         raise denied("EndorsementKeyDenied", f"endorsement key {shown} is on the operator's deny list")
+
+
+def _chip_of(certificate: CertificateState, accepted: AcceptedKeys) -> Chip:
+    if isinstance(certificate, CertificateNotVerified):
+        return ChipNotNamed()
+    if isinstance(certificate.chip, ChipNotNamed) and accepted.subjects_name_chips:
+        return certificate.chip_in_subject
+    return certificate.chip
+
+
+def _require_chip_not_denied(chip: Chip, request: AttestationRequest, trust: Trust) -> None:
+    """Step 3, too."""
+    if isinstance(chip, ChipNotNamed):
+        return
+    if request.recorded_calls.look(CHIP_QUESTION, lambda: chip.name in trust.denied, FLAG):
+        raise denied("EndorsementKeyDenied", f"{chip.name} is on the operator's deny list: so are all keys of this TPM")
 
 
 def _check_certificate(request: AttestationRequest, endorsement_key: EndorsementKey, trust: Trust) -> CertificateState:

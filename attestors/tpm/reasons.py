@@ -42,8 +42,8 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "a certificate of another key is no accident.",
         ),
         "EndorsementKeyDenied": ReasonExplanation(
-            "The endorsement key is on the operator's deny list.",
-            "Nothing, or remove the key from [the list](tpm.md#revocation).",
+            "The endorsement key, or the chip that its certificate names, is on the operator's deny list.",
+            "Nothing, or remove the entry from [the list](tpm.md#revocation).",
         ),
         "EndorsementKeyMismatch": ReasonExplanation(
             "The endorsement key source names another TPM for that Machine, or another key of the same TPM.",
@@ -54,6 +54,12 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
         "EndorsementKeySourceUnavailable": ReasonExplanation(
             "The controller cannot ask an endorsement key source at the moment.",
             "Read the message: it says which source, and why.",
+        ),
+        "EndorsementKeyTemplateNotAllowed": ReasonExplanation(
+            "The EK is made from a template that the operator does not accept: a TPM has a key for each template, and "
+            "several keys would make one TPM several machines.",
+            "Select an accepted EK with the node's setting `ek`. If the TPM has no certificate for one, the operator "
+            "adds the template to [`endorsementKeyTemplates`](tpm.md#one-chip-one-key).",
         ),
         "EndorsementKeyUnknown": ReasonExplanation(
             "No endorsement key source says which TPM is in that Machine, or a source is unclear.",

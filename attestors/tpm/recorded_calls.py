@@ -14,6 +14,7 @@ from attestors.tpm.statement import decode_quote
 from attestors.tpm.trust import NoAuthorities, Trust
 
 TRUST_QUESTION: Final = "endorsement authorities and deny list"
+CHIP_QUESTION: Final = "chip is denied"
 CHALLENGE_QUESTION: Final = "challenge"
 KEYS_QUESTION: Final = "number of challenge keys"
 QUOTE_QUESTION: Final = "quote's challenge"
@@ -70,7 +71,7 @@ def _flag(value: Any) -> bool:
     return value
 
 
-KEY_IS_KNOWN: Final[AnswerForm[bool]] = AnswerForm(bool, _flag)
+FLAG: Final[AnswerForm[bool]] = AnswerForm(bool, _flag)
 
 
 def secret_form(quote: bytes) -> AnswerForm[bytes]:

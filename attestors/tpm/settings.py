@@ -10,10 +10,10 @@ from typing import Any, Final
 from attestors.clouds.google import GoogleAccess, parse_projects
 from attestors.clouds.google.settings import ACCESS_SETTINGS
 from attestors.contract import AttestorSettings, InvalidSettings
+from attestors.tpm.attestation_key import ENDORSEMENT_TEMPLATES
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.endorsement import EndorsementAuthorities
-from attestors.tpm.endorsement_key_sources import SourcesInOrder
-from attestors.tpm.endorsement_key_sources.fingerprint import FINGERPRINT
+from attestors.tpm.endorsement_key_sources import SourceName, SourcesInOrder
 from attestors.tpm.operator_files import (
     OperatorFile,
     OperatorFileUnusable,
@@ -21,6 +21,7 @@ from attestors.tpm.operator_files import (
     WatchedFiles,
     absolute_path,
 )
+from attestors.tpm.presented_keys import AcceptedKeys
 from attestors.tpm.quote import ANY_PCR_VALUES, PCRPolicy
 from attestors.tpm.selection import PCR, PCRSelection
 from attestors.tpm.source_settings import (
@@ -32,6 +33,7 @@ from attestors.tpm.source_settings import (
     parse_sources,
 )
 from attestors.tpm.trust import (
+    DENIED,
     NoAuthorities,
     NotConfigured,
     OperatorTrust,
@@ -45,6 +47,9 @@ INTERMEDIATES_SETTING: Final = "endorsementIntermediatesFolder"
 ACCEPT_EXPIRED_SETTING: Final = "acceptExpiredAuthorities"
 DENIED_SETTING: Final = "deniedEndorsementKeys"
 DENIED_FILE_SETTING: Final = "deniedEndorsementKeysFile"
+TEMPLATES_SETTING: Final = "endorsementKeyTemplates"
+CHIPS_SETTING: Final = "subjectsNameChips"
+UNCERTIFIED_SETTING: Final = "allowUncertifiedEndorsementKeys"
 FIRST_USE_SETTING: Final = "allowTrustOnFirstUse"
 SHIELDED_PROJECTS_SETTING: Final = "shieldedVMProjects"
 GOOGLE_SETTING: Final = "googleCloud"
@@ -57,6 +62,9 @@ _OPERATOR_SETTINGS: Final = frozenset(
         ACCEPT_EXPIRED_SETTING,
         DENIED_SETTING,
         DENIED_FILE_SETTING,
+        TEMPLATES_SETTING,
+        CHIPS_SETTING,
+        UNCERTIFIED_SETTING,
         FIRST_USE_SETTING,
         SHIELDED_PROJECTS_SETTING,
         GOOGLE_SETTING,
@@ -74,6 +82,8 @@ class TPMSettings:
     """The parsed settings of the server plugin."""
 
     trust: OperatorTrust = field(compare=False)
+    accepted: AcceptedKeys
+    """The endorsement keys that count, and what names their chips."""
     sources: SourcesInOrder
     """Endorsement key sources, in the cluster's order of preference."""
     selection: PCRSelection
@@ -93,7 +103,8 @@ class TPMSettings:
         _reject_unknown(settings.policy, _POLICY_SETTINGS, "a policy's settings")
         trust = _trust(settings.operator)
         sources = parse_sources(settings.policy, _allows(settings.operator))
-        return cls(trust, sources, *_registers(settings.policy.get(PCRS_SETTING, {})))
+        _require_genuine(settings.operator, sources)
+        return cls(trust, _accepted(settings.operator), sources, *_registers(settings.policy.get(PCRS_SETTING, {})))
 
 
 def _reject_unknown(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:
@@ -171,10 +182,44 @@ def _boolean(operator: Mapping[str, Any], setting: str) -> bool:
     return value
 
 
+def _require_genuine(operator: Mapping[str, Any], sources: SourcesInOrder) -> None:
+    """Something says that endorsement keys are in TPMs: certificates, the maker of the TPMs, or the operator.
+
+    A program can play a TPM. With none of these, a Machine could be attested by a key in a file.
+    """
+    allowed = _boolean(operator, UNCERTIFIED_SETTING)
+    if ROOTS_SETTING in operator:
+        if allowed:
+            raise InvalidSettings(
+                f"{UNCERTIFIED_SETTING} is true beside {ROOTS_SETTING}, which requires certificates: remove one of them"
+            )
+        return
+    if not (allowed or all(source.name is SourceName.GCP_SHIELDED_VM for source in sources.sources)):
+        raise InvalidSettings(
+            f"{ROOTS_SETTING} is missing, so a program could play a TPM: set it; or, if whoever names endorsement keys "
+            f"takes them from genuine TPMs only, set {UNCERTIFIED_SETTING}: true"
+        )
+
+
+def _accepted(operator: Mapping[str, Any]) -> AcceptedKeys:
+    chips = _boolean(operator, CHIPS_SETTING)
+    if chips and ROOTS_SETTING not in operator:
+        raise InvalidSettings(f"{ROOTS_SETTING} is missing: {CHIPS_SETTING} is about verified certificates")
+    if TEMPLATES_SETTING not in operator:
+        return AcceptedKeys(subjects_name_chips=chips)
+    known = [template.name for template in ENDORSEMENT_TEMPLATES]
+    given = operator[TEMPLATES_SETTING]
+    if not isinstance(given, list) or not given or not all(isinstance(one, str) and one in known for one in given):
+        raise InvalidSettings(f"{TEMPLATES_SETTING} must be a list of some of {', '.join(known)}")
+    return AcceptedKeys(frozenset(given), chips)
+
+
 def _denied(operator: Mapping[str, Any]) -> frozenset[str]:
     denied = operator.get(DENIED_SETTING, [])
-    if not isinstance(denied, list) or not all(isinstance(one, str) and FINGERPRINT.fullmatch(one) for one in denied):
-        raise InvalidSettings(f"{DENIED_SETTING} must be a list of sha256: and 64 lower-case hexadecimal digits")
+    if not isinstance(denied, list) or not all(isinstance(one, str) and DENIED.fullmatch(one) for one in denied):
+        raise InvalidSettings(
+            f"{DENIED_SETTING} must be a list of sha256: or chip:sha256: and 64 lower-case hexadecimal digits"
+        )
     return frozenset(denied)
 
 

@@ -1,16 +1,25 @@
-"""The operator's trust: endorsement authorities, and denied endorsement keys."""
+"""The operator's trust: endorsement authorities, and denied endorsement keys and chips."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from attestors.tpm.endorsement import AuthoritiesUnreadable, EndorsementAuthorities, load_endorsement_authorities
+from attestors.tpm.endorsement import (
+    CHIP_PREFIX,
+    AuthoritiesUnreadable,
+    EndorsementAuthorities,
+    load_endorsement_authorities,
+)
 from attestors.tpm.endorsement_key_sources.fingerprint import FINGERPRINT
 from attestors.tpm.operator_files import Contents, OperatorFile, OperatorFileUnusable, OperatorFolder, WatchedFiles
+
+DENIED: Final = re.compile(f"(?:{CHIP_PREFIX})?{FINGERPRINT.pattern}")
+"""An entry of a deny list: an endorsement key, or a chip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +33,8 @@ class Trust:
 
     authorities: EndorsementAuthorities | NoAuthorities = NoAuthorities()
     denied: frozenset[str] = frozenset()
-    """Denied endorsement keys: ``sha256:`` and hexadecimal digits of the SubjectPublicKeyInfo."""
+    """Denied endorsement keys (``sha256:`` and hexadecimal digits of the SubjectPublicKeyInfo) and chips (``chip:`` and
+    a digest: :mod:`attestors.tpm.endorsement.chips`)."""
 
 
 class OperatorTrust(Protocol):
@@ -59,7 +69,7 @@ class TrustFromFiles:
     authorities: WatchedFiles[EndorsementAuthorities] | NoAuthorities
     denied_file: WatchedFiles[frozenset[str]] | NotConfigured
     denied: frozenset[str]
-    """Keys denied in the settings; the file adds to them."""
+    """Keys and chips denied in the settings; the file adds to them."""
 
     def current(self) -> Trust:
         """The current trust.
@@ -112,7 +122,7 @@ def watched_authorities(
 
 
 def watched_denied_keys(file: OperatorFile) -> WatchedFiles[frozenset[str]]:
-    """The endorsement keys of a deny list file, re-read when it changes."""
+    """The keys and chips of a deny list file, re-read when it changes."""
 
     def parse(contents: tuple[Contents, ...]) -> frozenset[str]:
         (content,) = contents
@@ -123,7 +133,7 @@ def watched_denied_keys(file: OperatorFile) -> WatchedFiles[frozenset[str]]:
 
 
 def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str]:
-    """Parse a deny list: one fingerprint per line, comments (``#``) and blank lines.
+    """Parse a deny list: one fingerprint or name of a chip per line, comments (``#``) and blank lines.
 
     Content that looks truncated is an error, because it would allow denied keys. An empty file is one that is being
     written at this moment. A comment of several lines, or with several fingerprints, is a list that lost its line ends.
@@ -144,13 +154,15 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
     denied = set()
     for number, line in enumerate(listed.split("\n"), start=1):
         text = line.strip(" \t\r")
-        if FINGERPRINT.fullmatch(text):
+        if DENIED.fullmatch(text):
             denied.add(text)
         elif text.startswith("#"):
             if len(FINGERPRINT.findall(text)) > 1 or len(text.splitlines()) > 1:
                 raise OperatorFileUnusable(f"{place}: line {number}, a comment, is several lines: are line ends lost?")
         elif text:
-            raise OperatorFileUnusable(f"{place}: line {number} is not sha256: and 64 lower-case hexadecimal digits")
+            raise OperatorFileUnusable(
+                f"{place}: line {number} is neither sha256: nor chip:sha256: and 64 lower-case hexadecimal digits"
+            )
     return frozenset(denied)
 
 
@@ -160,4 +172,4 @@ def _is_list_in_a_comment(listed: str) -> bool:
     if "\n" in line or not line.startswith("#"):
         return False
     *words, last = line.split()
-    return any(word.strip("#") for word in words) and FINGERPRINT.fullmatch(last) is not None
+    return any(word.strip("#") for word in words) and DENIED.fullmatch(last) is not None

@@ -194,6 +194,7 @@ class Answer:
     retry_after: timedelta = timedelta()
     challenge: str = ""
     """Digest of the challenge."""
+    hardware: str = field(default="", metadata=MAY_BE_MISSING)
 
     @classmethod
     def of(cls, outcome: Outcome) -> Answer:
@@ -210,6 +211,7 @@ class Answer:
                     dns_names=tuple(outcome.dns_names),
                     ip_addresses=tuple(outcome.ip_addresses),
                     annotations=dict(outcome.annotations),
+                    hardware=outcome.hardware,
                 )
             case AssertedIdentity():
                 return cls(kind, provider_id=outcome.provider_id, identity=outcome.identity)
@@ -242,6 +244,7 @@ class Answer:
                         self.dns_names,
                         self.ip_addresses,
                         self.annotations,
+                        self.hardware,
                     )
                 case AssertedIdentity.__name__:
                     return AssertedIdentity(self.provider_id, self.identity)

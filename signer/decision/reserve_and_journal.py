@@ -156,7 +156,7 @@ class ReserveAndJournal:
         """Reserve the pair, after a rebuild of reservations that only records name.
 
         Raises:
-            Refused, Deferred: the identity or the Machine is reserved for another.
+            Refused, Deferred: the identity, its hardware or the Machine is reserved for another.
             ApiError: from the management cluster.
         """
         machine, record = facts.machine, facts.record
@@ -166,7 +166,14 @@ class ReserveAndJournal:
         stood = self._reservations.cached(pair)
         note(lambda: compared.pair(pair, "reserved" if stood else "not reserved before"))
         await self._rebuild.rebuild(pair)
+        hardware = _hardware_of(pair, facts.proven)
+        # Hardware of another Machine is refused before the identity is reserved: a refused request reserves nothing.
+        for other in filter(self._reservations.is_of_others, hardware):
+            await self._reservations.reserve(other, NoRecord())
         await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
+        for other in hardware:
+            if not (stood and self._reservations.cached(other)):
+                await self._reservations.reserve(other, NoRecord())
 
     async def recheck_machine(self, error: Refused | Deferred, facts: MachineFacts) -> None:
         """Read the objects on which a refusal is based from the API server, before it denies.
@@ -391,3 +398,8 @@ class ReserveAndJournal:
         displaced = identity.security is Security.INSECURE and not self._reservations.cached(Pair(key, identity))
         if displaced or self._caches.machine(key) != facts.machine:
             raise RecordChanged(facts.node_name)
+
+
+def _hardware_of(pair: Pair, proven: VerifiedIdentity | None) -> tuple[Pair, ...]:
+    """The pair of the Machine and its hardware, if the attestor names that apart from the identity."""
+    return () if proven is None or not proven.hardware else (pair.of_hardware(proven.hardware),)

@@ -2,14 +2,17 @@
 
 Two objects make a pair. Each is named by the digest of its side and names its partner. Their content never changes:
 they are only created and deleted, so a creation is the atomic step. Only one annotation is set and removed.
+
+A Machine has a second pair, with its hardware, if its attestor names that apart from the identity.
 """
 
 from __future__ import annotations
 
 import enum
+import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from attestors.contract import Security
@@ -20,6 +23,10 @@ from signer.model.record import AttestedIdentity, MachineKey
 CONTESTED_ANNOTATION: Final = "attestation.cluster.x-k8s.io/contested"
 """On a side that a controller takes as abandoned and is about to delete. Its owner removes the annotation."""
 
+HARDWARE: Final = "+hardware"
+"""After the attestor's name, in a pair of a Machine and its hardware. Hardware may have several identities, such as a
+TPM's endorsement keys. A second pair, beside that of the identity, keeps it from being two Machines. An attestor's name
+holds no plus sign."""
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -49,8 +56,16 @@ class Pair:
 
     def name(self, side: ReservationSide) -> str:
         """The name of that side's object."""
-        digest = self.machine.digest if side is ReservationSide.MACHINE else self.identity.digest
-        return f"{side.value}-{digest}"
+        if side is ReservationSide.IDENTITY:
+            return f"{side.value}-{self.identity.digest}"
+        if self.identity.provider.endswith(HARDWARE):
+            return f"{side.value}-{hashlib.sha256(f'{self.machine.digest}{HARDWARE}'.encode()).hexdigest()}"
+        return f"{side.value}-{self.machine.digest}"
+
+    def of_hardware(self, name: str) -> Pair:
+        """The pair of the same Machine and its hardware, whose other name the attestor gave."""
+        identity = replace(self.identity, provider=f"{self.identity.provider}{HARDWARE}", identity=name)
+        return Pair(self.machine, identity)
 
 
 @dataclass(frozen=True, slots=True)

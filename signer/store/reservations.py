@@ -131,6 +131,11 @@ class Reservations:
         sides = (self._caches.reservations.get(self._namespace, pair.name(side)) for side in ReservationSide)
         return all(side is not None and side.pair == pair for side in sides)
 
+    def is_of_others(self, pair: Pair) -> bool:
+        """Whether a side of ``pair`` names another partner in the cache. :meth:`reserve` says whether it counts."""
+        sides = (self._caches.reservations.get(self._namespace, pair.name(side)) for side in ReservationSide)
+        return any(side is not None and side.pair != pair for side in sides)
+
     def _follow(self, pair: Pair) -> contextlib.AbstractContextManager[EventHistory]:
         """Record the watch events of both sides from now on."""
         return self._caches.reservations.event_histories.follow(

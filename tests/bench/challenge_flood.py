@@ -166,13 +166,14 @@ def _posted(victim: FakeTPMNode, flood: Flood, requests: int) -> Iterator[dict[s
         yield victim.but(machine=machine, key=key).manifest(f"flood-{number:05}", chip.first())
 
 
-def _authorities(folder: Path) -> dict[str, str]:
+def _authorities(folder: Path) -> dict[str, Any]:
     """The operator's settings, which trust the manufacturer of all these TPMs."""
     for name, content in (("roots", root()), ("intermediates", intermediate())):
         (folder / name).mkdir()
         (folder / name / "maker.der").write_bytes(content)
     return {
         "endorsementRootsFolder": str(folder / "roots"),
+        "endorsementKeyTemplates": ["ecc-p256"],
         "endorsementIntermediatesFolder": str(folder / "intermediates"),
     }
 

@@ -88,6 +88,12 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
             ("MalformedEvidence", "UnsuitableTPMKey"),
         ),
         Check(
+            EVERY,
+            "the operator accepts the [EK's template](#one-chip-one-key)",
+            (presented_keys._require_template,),
+            ("EndorsementKeyTemplateNotAllowed",),
+        ),
+        Check(
             EVERY, "the EK is not on the deny list", (presented_keys._require_not_denied,), ("EndorsementKeyDenied",)
         ),
         Check(
@@ -101,6 +107,12 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
                 "EndorsementCertificateNotYetValid",
                 "EndorsementAuthorityMissing",
             ),
+        ),
+        Check(
+            EVERY,
+            "the [chip](#one-chip-one-key) that the verified certificate names is not on the deny list",
+            (presented_keys._require_chip_not_denied,),
+            ("EndorsementKeyDenied",),
         ),
         Check(
             EVERY,

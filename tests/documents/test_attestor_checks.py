@@ -23,7 +23,7 @@ from attestors.gcp.certificate_service import certificate_service
 from attestors.gcp.certificate_source import CertificateSource
 from attestors.gcp.controller import GCPServerPlugin
 from attestors.gcp.instances import InstanceLookUp
-from attestors.tpm.settings import INTERMEDIATES_SETTING, ROOTS_SETTING, TPMSettings
+from attestors.tpm.settings import INTERMEDIATES_SETTING, ROOTS_SETTING, TEMPLATES_SETTING, TPMSettings
 from signer.model.reasons import Reason
 from tests.documents.attestor_checks import (
     ANSWER,
@@ -101,7 +101,7 @@ def faults(checks: Sequence[Check], kinds: set[str], called: list[CodeType]) -> 
 
 
 def test_a_chips_first_request_and_its_answer(tmp_path: Path) -> None:
-    operator = {}
+    operator: dict[str, Any] = {TEMPLATES_SETTING: [CHIP.key.template.name]}
     for setting, certificate in ((ROOTS_SETTING, root()), (INTERMEDIATES_SETTING, intermediate())):
         (tmp_path / setting).mkdir()
         (tmp_path / setting / "ca.der").write_bytes(certificate)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from attestors.tpm import challenge, constants, operator_files, settings, source_settings, wire
+from attestors.tpm import challenge, constants, operator_files, presented_keys, settings, source_settings, wire
 from attestors.tpm.attestation_key import ENDORSEMENT_TEMPLATES
 from attestors.tpm.endorsement_key_sources import SourceName, listing
 from attestors.tpm.node.device import DEFAULT_DEVICES
@@ -169,6 +169,8 @@ TPM = (
     f"At most {listing.MAXIMUM_CHARACTERS} characters and {listing.MAXIMUM_LINES} lines",
     f"`{names.ENDORSEMENT_KEY_ANNOTATION}`",
     f"`{names.ENDORSEMENT_KEY_SOURCE_ANNOTATION}`",
+    f"`{names.CHIP_ANNOTATION}` of the approved request holds the name, `chip:sha256:…`, or `{names.CHIP_NOT_NAMED}`",
+    f"(`{min(presented_keys.DEFAULT_TEMPLATES)}`), for which",
     f"`{settings._DEFAULT_SELECTION}` are quoted",
     f"and number (0 to {constants.PCR_COUNT - 1}), and has 1 to {settings._MAXIMUM_DIGESTS} allowed values",
     f"A folder or file holds at most {operator_files.MAXIMUM_BYTES // _MIB} MiB, a folder at most "

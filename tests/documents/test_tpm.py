@@ -34,6 +34,7 @@ from attestors.tpm.settings import (
     PCRS_SETTING,
     ROOTS_SETTING,
     SHIELDED_PROJECTS_SETTING,
+    TEMPLATES_SETTING,
     TPMSettings,
 )
 from attestors.tpm.source_settings import INVENTORY_SETTING, SOURCES_SETTING
@@ -48,6 +49,7 @@ from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.certificates import CertificateAuthority
 from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.support.software_tpm import SoftwareTPM
+from tests.unit.attestors.tpm.fixtures import ANY_KEYS
 
 DOCUMENT = ROOT / "docs/tpm.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -92,8 +94,8 @@ def test_the_controllers_settings_are_accepted(tmp_path: Path) -> None:
     (google,) = (settings for settings in given if SHIELDED_PROJECTS_SETTING in settings)
     shielded = AttestorSettings(google, {SOURCES_SETTING: [SourceName.GCP_SHIELDED_VM.value]})
     assert isinstance(TPMSettings.parse(shielded).sources.sources[0], GCPShieldedVM)
-    named = {ROOTS_SETTING, INTERMEDIATES_SETTING, DENIED_SETTING, DENIED_FILE_SETTING, FIRST_USE_SETTING}
-    assert named == set(operator)
+    shown = {ROOTS_SETTING, INTERMEDIATES_SETTING, DENIED_SETTING, DENIED_FILE_SETTING, TEMPLATES_SETTING}
+    assert shown | {FIRST_USE_SETTING} == set(operator)
     places = {ROOTS_SETTING: str(roots), INTERMEDIATES_SETTING: str(roots), DENIED_FILE_SETTING: str(denied)}
     trust = TPMSettings.parse(AttestorSettings(operator={**operator, **places})).trust.current()
     assert not isinstance(trust.authorities, NoAuthorities)
@@ -129,14 +131,14 @@ def test_the_policys_settings_are_accepted() -> None:
     policies += [yaml.safe_load(example), yaml.safe_load(commented)]
     bare_metal = yaml.safe_load((ROOT / "deploy/policies/bare-metal-tpm.yaml").read_text(encoding="utf-8"))
     sources = TPMSettings.parse(
-        AttestorSettings(policy=bare_metal["spec"]["authorizedAttestors"][0]["settings"])
+        AttestorSettings(ANY_KEYS, policy=bare_metal["spec"]["authorizedAttestors"][0]["settings"])
     ).sources
     assert [type(source) for source in sources.sources] == [Inventory]
     given = [policy["spec"]["authorizedAttestors"][0].get("settings", {}) for policy in policies]
     every = {PCRS_SETTING, SOURCES_SETTING, INVENTORY_SETTING}
     assert [set(settings) for settings in given] == [every, set(), every]
     for settings in given:
-        parsed = TPMSettings.parse(AttestorSettings(policy=settings))
+        parsed = TPMSettings.parse(AttestorSettings(ANY_KEYS, settings))
         assert bool(parsed.pcr_policy.allowed) == bool(settings)
         assert any(isinstance(source, Inventory) for source in parsed.sources.sources) == bool(settings)
 

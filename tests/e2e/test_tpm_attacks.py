@@ -79,7 +79,7 @@ def control_planes() -> Iterator[tuple[ControlPlane, ControlPlane]]:
 
 
 @pytest.fixture(scope="module")
-def settings(maker: SoftwareTPM, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def settings(maker: SoftwareTPM, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The operator trusts the maker of the fake TPMs, and that of the software TPMs."""
     folder = tmp_path_factory.mktemp("authorities")
     made = {"roots": (root(), maker.root_certificate), "intermediates": (intermediate(), maker.issuer_certificate)}
@@ -89,12 +89,13 @@ def settings(maker: SoftwareTPM, tmp_path_factory: pytest.TempPathFactory) -> di
         (folder / name / "software.pem").write_bytes(software)
     return {
         "endorsementRootsFolder": str(folder / "roots"),
+        "endorsementKeyTemplates": ["rsa-2048", "ecc-p256"],
         "endorsementIntermediatesFolder": str(folder / "intermediates"),
     }
 
 
 @pytest.fixture(scope="module")
-def running(control_planes: tuple[ControlPlane, ControlPlane], settings: dict[str, str]) -> Iterator[Harness]:
+def running(control_planes: tuple[ControlPlane, ControlPlane], settings: dict[str, Any]) -> Iterator[Harness]:
     """A harness on real control planes, the first of which is management cluster, too; its controller runs."""
     workloads = iter(control_planes)
 

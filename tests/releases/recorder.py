@@ -162,14 +162,15 @@ class _Recorder:
             "annotations": {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: chip.fingerprint},
             "challengeKeys": [_CHALLENGE_KEY.hex()],
         }
+        operator = {"allowUncertifiedEndorsementKeys": True, "endorsementKeyTemplates": ["ecc-p256"]}
         for purpose in Purpose:
             node = self._node(cluster, "tpm", provider_id(NODE))
             first = self._post(cluster, node, f"tpm-{purpose.value}-first", chip.first(), purpose)
-            recording = self._request(f"tpm-{purpose.value}-first", first, {}, **more)
+            recording = self._request(f"tpm-{purpose.value}-first", first, operator, **more)
             challenge = asyncio.run(judge(recording))
             answer = chip.answer(getattr(challenge, "challenge", ""), self._binding(node, purpose))
             second = self._post(cluster, node, f"tpm-{purpose.value}", answer, purpose)
-            self._request(f"tpm-{purpose.value}", second, {}, **more)
+            self._request(f"tpm-{purpose.value}", second, operator, **more)
 
     def _of_aws(self, cluster: WorldCluster) -> None:
         operator = {**AWS_OPERATOR, "checkRoleTrust": False, "describeInstances": False}

@@ -96,6 +96,7 @@ class Replicas:
             "tpm": {
                 "settings": {
                     "endorsementRootsFolder": str(folder / "roots"),
+                    "endorsementKeyTemplates": ["ecc-p256"],
                     "endorsementIntermediatesFolder": str(folder / "intermediates"),
                 }
             },

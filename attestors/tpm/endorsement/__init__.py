@@ -13,6 +13,7 @@ A certificate proves that the key belongs to some genuine TPM of the manufacture
 """
 
 from attestors.tpm.endorsement.authorities import EndorsementAuthorities, load_endorsement_authorities
+from attestors.tpm.endorsement.chips import CHIP_PREFIX, Chip, ChipNamed, ChipNotNamed
 from attestors.tpm.endorsement.errors import (
     AuthoritiesUnreadable,
     AuthorityMissing,
@@ -33,6 +34,10 @@ __all__ = [
     "verify_endorsement_certificate",
     "VerifiedEndorsementCertificate",
     "load_endorsement_authorities",
+    "CHIP_PREFIX",
+    "Chip",
+    "ChipNamed",
+    "ChipNotNamed",
     "EndorsementAuthorities",
     "EndorsementCertificateRefused",
     "CertificateUnreadable",

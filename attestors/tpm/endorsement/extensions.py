@@ -23,6 +23,11 @@ ANY_EXTENDED_KEY_USAGE: Final = "2.5.29.37.0"
 _MANUFACTURER: Final = "2.23.133.2.1"
 _MODEL: Final = "2.23.133.2.2"
 _VERSION: Final = "2.23.133.2.3"
+_SERIAL_NUMBER: Final = "2.5.4.5"
+"""serialNumber (X.520 6.2.9): "the serial number of a device"."""
+_INSTANCE: Final = "1.3.6.1.4.1.11129.2.1.21"
+"""Google's description of the virtual machine: zone, project number, project, instance ID, and more."""
+_INSTANCE_FIELDS: Final = 4
 
 _SUBJECT_DIRECTORY_ATTRIBUTES: Final = "2.5.29.9"
 _SUBJECT_KEY_IDENTIFIER: Final = "2.5.29.14"
@@ -46,6 +51,7 @@ _READ: Final = frozenset(
         _AUTHORITY_KEY_IDENTIFIER,
         _EXTENDED_KEY_USAGE,
         _AUTHORITY_INFORMATION_ACCESS,
+        _INSTANCE,
     }
 )
 _CRITICAL_WITHOUT_EFFECT: Final = frozenset(
@@ -92,6 +98,16 @@ class TPMIdentity:
     """``id:`` and the four octets of the TCG vendor ID in hexadecimal, such as ``id:53544D20``."""
     model: str | None = None
     version: str | None = None
+    serial_number: str | None = None
+    """The chip's own; most manufacturers leave it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """The virtual machine of Google Cloud that has the TPM. Both numbers are never given again."""
+
+    project_number: int
+    instance_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +122,7 @@ class Extensions:
     subject_key_identifier: bytes | None = None
     authority_key_identifier: bytes | None = None
     tpm: TPMIdentity = TPMIdentity()
+    instance: Instance | None = None
     issuer_location: str | None = None
     """URL of the issuer's certificate (authority information access). Unverified text, never fetched."""
     unknown_critical: tuple[str, ...] = ()
@@ -138,6 +155,7 @@ def read_extensions(element: Element) -> Extensions:
         subject_key_identifier=_read_subject_key_identifier(values.get(_SUBJECT_KEY_IDENTIFIER)),
         authority_key_identifier=_read_authority_key_identifier(values.get(_AUTHORITY_KEY_IDENTIFIER)),
         tpm=_read_tpm_identity(values.get(_SUBJECT_ALTERNATIVE_NAME)),
+        instance=_read_instance(values.get(_INSTANCE)),
         issuer_location=_read_issuer_location(values.get(_AUTHORITY_INFORMATION_ACCESS)),
         unknown_critical=tuple(unknown),
     )
@@ -209,9 +227,19 @@ def _read_tpm_identity(value: bytes | None) -> TPMIdentity:
         return TPMIdentity()
     found: dict[str, str] = {}
     for kind, text in _directory_attributes(der.children(der.only(value, der.SEQUENCE), der.SEQUENCE)):
-        if kind in (_MANUFACTURER, _MODEL, _VERSION) and found.setdefault(kind, text) != text:
+        if kind in (_MANUFACTURER, _MODEL, _VERSION, _SERIAL_NUMBER) and found.setdefault(kind, text) != text:
             raise Malformed("names two TPMs in its subject alternative name")
-    return TPMIdentity(found.get(_MANUFACTURER), found.get(_MODEL), found.get(_VERSION))
+    return TPMIdentity(found.get(_MANUFACTURER), found.get(_MODEL), found.get(_VERSION), found.get(_SERIAL_NUMBER))
+
+
+def _read_instance(value: bytes | None) -> Instance | None:
+    if value is None:
+        return None
+    fields = der.children(der.only(value, der.SEQUENCE), der.SEQUENCE)
+    if len(fields) < _INSTANCE_FIELDS:
+        raise Malformed("has a malformed description of its virtual machine")
+    _, project_number, _, instance_id = fields[:_INSTANCE_FIELDS]
+    return Instance(der.integer(project_number), der.integer(instance_id))
 
 
 def _directory_attributes(general_names: Iterable[Element]) -> Iterable[tuple[str, str]]:

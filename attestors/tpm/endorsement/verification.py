@@ -22,6 +22,7 @@ from attestors.tpm.endorsement import der
 from attestors.tpm.endorsement.authorities import EndorsementAuthorities
 from attestors.tpm.endorsement.certificate import Certificate, read_sequence, read_stored_certificate
 from attestors.tpm.endorsement.chain import find_root
+from attestors.tpm.endorsement.chips import CHIP_NOT_NAMED, Chip, chip_in_subject, chip_of
 from attestors.tpm.endorsement.der import Malformed
 from attestors.tpm.endorsement.errors import (
     AuthorityMissing,
@@ -59,8 +60,7 @@ class VerifiedEndorsementCertificate:
 
     public_key: PublicKey = field(repr=False)
     public_key_sha256: str
-    """Hexadecimal, of the key's SubjectPublicKeyInfo in DER. It identifies the chip: inventories and deny lists compare
-    it."""
+    """Hexadecimal, of the key's SubjectPublicKeyInfo in DER: inventories and deny lists compare it."""
     certificate_sha256: str
     """Hexadecimal, of the certificate without header and padding. For logs only, never for a deny list: the same chip
     can present its certificate with another digest (an ECDSA signature has two forms)."""
@@ -76,6 +76,10 @@ class VerifiedEndorsementCertificate:
     """The configured authority at which the chain ends."""
     not_before: datetime
     not_after: datetime
+    chip: Chip = CHIP_NOT_NAMED
+    """The chip that the certificate names by itself."""
+    chip_in_subject: Chip = CHIP_NOT_NAMED
+    """The chip that the subject names, where the operator says that subjects name chips."""
 
 
 def verify_endorsement_certificate(
@@ -127,6 +131,8 @@ def verify_endorsement_certificate(
         root=root.subject.text,
         not_before=read.not_before,
         not_after=read.not_after,
+        chip=chip_of(read),
+        chip_in_subject=chip_in_subject(read),
     )
 
 

@@ -28,7 +28,7 @@ OPERATOR: Final[Mapping[str, Mapping[str, Any]]] = {
     "aws": {"allowedRoles": ["arn:aws:iam::123456789012:role/nodes.example"]},
     "gcp": {"projects": {"capi-workloads": 730000000001}},
     "insecure": {},
-    "tpm": {},
+    "tpm": {"allowUncertifiedEndorsementKeys": True},
 }
 
 

@@ -31,6 +31,8 @@ from attestors.tpm.constants import ObjectAttribute, SignatureAlgorithm
 from attestors.tpm.selection import PCRSelection
 from attestors.wire.names import (
     CHALLENGE_ANNOTATION,
+    CHIP_ANNOTATION,
+    CHIP_NOT_NAMED,
     ENDORSEMENT_KEY_ANNOTATION,
     ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION,
     ENDORSEMENT_KEY_SOURCE_ANNOTATION,
@@ -78,7 +80,7 @@ FLOOD: Final = 300
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The operator trusts one maker of TPMs."""
     folder = tmp_path_factory.mktemp("authorities")
     for name, content in (("roots", root()), ("intermediates", intermediate())):
@@ -86,12 +88,13 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (folder / name / "maker.der").write_bytes(content)
     return {
         "endorsementRootsFolder": str(folder / "roots"),
+        "endorsementKeyTemplates": ["rsa-2048", "ecc-p256"],
         "endorsementIntermediatesFolder": str(folder / "intermediates"),
     }
 
 
 @pytest.fixture(scope="module")
-def running(shared_harness: Harness, settings: dict[str, str]) -> Harness:
+def running(shared_harness: Harness, settings: dict[str, Any]) -> Harness:
     """A harness whose controller runs; its tests only add to it."""
     shared_harness.run(attestors={"tpm": OperatorAttestor(settings=settings)})
     return shared_harness
@@ -417,7 +420,11 @@ class TestWhoseChip:
         answer = victim.chip.answer(victim.challenge(csr()), victim.binding())
         name = csr()
         manifest = victim.manifest(name, answer)
-        forged = {ENDORSEMENT_KEY_ANNOTATION: chip().fingerprint, ENDORSEMENT_KEY_SOURCE_ANNOTATION: "Inventory"}
+        forged = {
+            ENDORSEMENT_KEY_ANNOTATION: chip().fingerprint,
+            ENDORSEMENT_KEY_SOURCE_ANNOTATION: "Inventory",
+            CHIP_ANNOTATION: f"chip:{chip().fingerprint}",
+        }
         manifest["metadata"]["annotations"] = {**forged, "example.com/own": "stays"}
         cluster.submit_with_token(manifest)
         verdict = cluster.wait_until_decided(name)
@@ -425,6 +432,7 @@ class TestWhoseChip:
         assert verdict.annotations == {
             ENDORSEMENT_KEY_ANNOTATION: victim.chip.fingerprint,
             ENDORSEMENT_KEY_SOURCE_ANNOTATION: "MachineAnnotation",
+            CHIP_ANNOTATION: CHIP_NOT_NAMED,
             "example.com/own": "stays",
         }
 
@@ -543,7 +551,7 @@ def running_alone(harness: Harness, settings: dict[str, Any], **options: Any) ->
     harness.run(ControllerOptions(**options), attestors={"tpm": OperatorAttestor(settings=settings)})
 
 
-def test_an_answer_that_comes_too_late(harness: Harness, settings: dict[str, str]) -> None:
+def test_an_answer_that_comes_too_late(harness: Harness, settings: dict[str, Any]) -> None:
     clock = Clock()
     running_alone(harness, settings, now=clock.now)
     cluster = harness.cluster("tpm", ["tpm"])
@@ -556,7 +564,7 @@ def test_an_answer_that_comes_too_late(harness: Harness, settings: dict[str, str
     assert_joined(again.attest(csr()), again)
 
 
-def test_an_answer_again_after_its_time(harness: Harness, settings: dict[str, str]) -> None:
+def test_an_answer_again_after_its_time(harness: Harness, settings: dict[str, Any]) -> None:
     """The copy that somebody posts years later gets nothing."""
     clock = Clock()
     running_alone(harness, settings, now=clock.now)
@@ -568,7 +576,7 @@ def test_an_answer_again_after_its_time(harness: Harness, settings: dict[str, st
     assert_denied(node.ask(csr(), answer), "EvidenceExpired")
 
 
-def test_an_endorsement_key_on_the_deny_list_ends_renewals(harness: Harness, settings: dict[str, str]) -> None:
+def test_an_endorsement_key_on_the_deny_list_ends_renewals(harness: Harness, settings: dict[str, Any]) -> None:
     cluster = harness.cluster("tpm", ["tpm"])
     first, second = (machine_with(cluster, chip()) for _ in range(2))
     with open_controllers(harness.management) as start:
@@ -583,7 +591,7 @@ def test_an_endorsement_key_on_the_deny_list_ends_renewals(harness: Harness, set
     assert_joins(other)
 
 
-def test_a_challenge_is_answered_to_the_controller_that_comes_next(harness: Harness, settings: dict[str, str]) -> None:
+def test_a_challenge_is_answered_to_the_controller_that_comes_next(harness: Harness, settings: dict[str, Any]) -> None:
     cluster = harness.cluster("tpm", ["tpm"])
     node = machine_with(cluster, chip())
     with open_controllers(harness.management) as start:
@@ -593,7 +601,7 @@ def test_a_challenge_is_answered_to_the_controller_that_comes_next(harness: Harn
     assert_joined(node.ask(csr(), node.chip.answer(challenge, node.binding())), node)
 
 
-def test_a_flood_of_first_requests_leaves_nothing(harness: Harness, settings: dict[str, str]) -> None:
+def test_a_flood_of_first_requests_leaves_nothing(harness: Harness, settings: dict[str, Any]) -> None:
     """All of them plausible, of the victim's own chip. The victim joins."""
     metrics = Metrics()
     running_alone(harness, settings, metrics=metrics)
@@ -628,7 +636,7 @@ def test_a_flood_of_first_requests_leaves_nothing(harness: Harness, settings: di
     assert_joins(victim)
 
 
-def test_a_node_joins_through_a_flood(harness: Harness, settings: dict[str, str]) -> None:
+def test_a_node_joins_through_a_flood(harness: Harness, settings: dict[str, Any]) -> None:
     """Posted before it, and claiming its Machine: its requests take their turns among them."""
     cluster = harness.cluster("tpm", ["tpm"])
     victim = machine_with(cluster, chip())
@@ -749,7 +757,7 @@ class TestSoftwareTPM:
         assert_denied(self.ask(cluster, node.client_request(csr(), evidence_of=evidence)), "QuoteRefused")
 
 
-def test_a_name_whose_former_chip_is_in_another_machine_now(harness: Harness, settings: dict[str, str]) -> None:
+def test_a_name_whose_former_chip_is_in_another_machine_now(harness: Harness, settings: dict[str, Any]) -> None:
     """Its Machine was made anew, around another chip: two machines must not be one node at a time."""
     harness.run(attestors={"tpm": OperatorAttestor(settings=settings)})
     cluster = harness.cluster("tpm", ["tpm"])

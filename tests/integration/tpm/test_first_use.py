@@ -15,6 +15,8 @@ from tests.integration.endorsement_key_sources import assert_one_owner_each
 from tests.integration.fixtures import Harness, pending, provider_id
 from tests.integration.tpm.whose import (
     FIRST_USE,
+    NUMBERS,
+    SEVERAL_KEYS,
     OperatorFolder,
     add_worker,
     assert_denied,
@@ -25,6 +27,10 @@ from tests.integration.tpm.whose import (
     csr,
     nudge,
 )
+from tests.support import endorsement_certificates as write
+from tests.support.processes import wait_until
+from tests.unit.attestors.tpm.endorsement.support import ENDORSEMENT
+from tests.unit.attestors.tpm.test_controller import GOOGLE_INSTANCE, instance
 
 pytestmark = pytest.mark.slow
 
@@ -127,6 +133,35 @@ def test_one_chip_cannot_be_the_first_of_two_machines(harness: Harness, cluster:
     verdict = second.but(chip=node.chip).attest(csr())
     assert_denied(verdict, "IdentityConflict")
     assert_one_owner_each(harness, [cluster])
+
+
+def test_one_chip_cannot_be_the_first_of_two_machines_with_two_keys(cluster: WorldCluster) -> None:
+    """Its maker certified both keys, and no certificate says that they are of one chip."""
+    node, second = add_worker(cluster), add_worker(cluster)
+    assert_joins(node)
+    other_key = second.but(chip=node.chip.with_another_key("L-1").certified())
+    verdict = other_key.ask(csr(), other_key.chip.first())
+    assert_denied(verdict, "EndorsementKeyTemplateNotAllowed", "ecc-p256")
+    assert_joins(second)
+
+
+def test_a_chip_that_its_certificates_name_is_one_machine(harness: Harness) -> None:
+    """Where the operator accepts two keys of a chip: with the second key it is no second Machine."""
+    cluster = cluster_of(harness, "several-keys", *FIRST_USE, namespace=SEVERAL_KEYS)
+    node, second, third = (add_worker(cluster) for _ in range(3))
+    extensions = (*ENDORSEMENT, write.extension(GOOGLE_INSTANCE, instance(7, next(NUMBERS))))
+    named = node.but(chip=node.chip.certified(extensions=extensions))
+    thief = second.but(chip=named.chip.with_another_key("L-1").certified(extensions=extensions))
+    renewing = assert_joins(named)
+    assert_denied(thief.attest(csr()), "IdentityConflict", f"belongs to Machine {SEVERAL_KEYS}/{node.machine}")
+    assert not [one for one in harness.reservations() if one["spec"]["machineRef"]["name"] == second.machine]
+    assert_joins(second)
+    assert_joins(renewing)
+    harness.management.client.delete(MACHINES_V1BETA2.object(node.machine, cluster.namespace))
+    elsewhere = thief.but(machine=third.machine, token=third.token)
+    wait_until(
+        lambda: elsewhere.with_new_key().attest(csr()).condition == "Approved", "the chip may be another Machine"
+    )
 
 
 def test_the_annotation_speaks_before_it(cluster: WorldCluster) -> None:

@@ -24,6 +24,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import Harness
 from tests.integration.tpm.fake_tpm_node import FakeTPMNode, add_machine
 from tests.unit.attestors.tpm.fake_tpm import FakeTPM
+from tests.unit.attestors.tpm.fixtures import ANY_KEYS
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +38,7 @@ def cluster(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> WorldCluster:
     monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.05)
     monkeypatch.setattr(controller_key, "READ_INTERVAL_SECONDS", 0.05)
     cluster = harness.cluster("tpm", ["tpm"])
-    harness.run(attestors={"tpm": OperatorAttestor()})
+    harness.run(attestors={"tpm": OperatorAttestor(settings=ANY_KEYS)})
     return cluster
 
 

@@ -21,6 +21,8 @@ from tests.unit.attestors.tpm.endorsement.support import intermediate, root
 from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 NUMBERS: Final = itertools.count(5000)
+SEVERAL_KEYS: Final = "several-keys"
+"""The namespace where chips may have two endorsement keys."""
 FIRST_USE: Final = ("MachineAnnotation", "TrustOnFirstUse")
 
 
@@ -64,8 +66,10 @@ class OperatorFolder:
             "endorsementIntermediatesFolder": str(self.path / "intermediates"),
             "deniedEndorsementKeysFile": str(self.denied),
             "allowTrustOnFirstUse": True,
+            "endorsementKeyTemplates": ["ecc-p256"],
         }
-        return {"tpm": OperatorAttestor(settings=settings)}
+        several = {"endorsementKeyTemplates": ["rsa-2048", "ecc-p256"]}
+        return {"tpm": OperatorAttestor(settings=settings, settings_by_namespace={SEVERAL_KEYS: several})}
 
 
 def cluster_of(harness: Harness, name: str, *sources: str, inventory: str = "", **more: Any) -> WorldCluster:

@@ -94,6 +94,11 @@ class FakeTPM:
     def but(self, **changes: Any) -> FakeTPM:
         return replace(self, **changes)
 
+    def with_another_key(self, title: str) -> FakeTPM:
+        """The same chip, with the endorsement key of another template: RSA ones are always the same."""
+        private = endorsement_private_key(title)
+        return self.but(endorsement=private, endorsement_area=endorsement_area(title, key=public_key_of(private)))
+
     def certified(self, **changes: Any) -> FakeTPM:
         """With a certificate by the intermediate of ``endorsement.support``; ``changes`` are fields of a Draft."""
         extensions = _RSA_ENDORSEMENT if isinstance(self.endorsement, rsa.RSAPrivateKey) else ENDORSEMENT

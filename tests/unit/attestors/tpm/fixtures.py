@@ -22,6 +22,7 @@ from attestors.contract import (
     PreFiltered,
     RequesterCredential,
 )
+from attestors.tpm.attestation_key import ENDORSEMENT_TEMPLATES
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.controller import TPMServerPlugin
 from attestors.tpm.endorsement import load_endorsement_authorities
@@ -64,7 +65,15 @@ CHIP: Final = FakeTPM.new().certified()
 OTHER: Final = FakeTPM.new(2).certified()
 BINDING: Final = binding_for(provider="tpm")
 PCR_7: Final = PCR(HashAlgorithm.SHA256, 7)
-NO_SETTINGS: Final = TPMSettings.parse(AttestorSettings())
+ANY_KEYS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "allowUncertifiedEndorsementKeys": True,
+        "endorsementKeyTemplates": [template.name for template in ENDORSEMENT_TEMPLATES],
+    }
+)
+"""The operator's settings that accept each endorsement key that a source names."""
+NO_SETTINGS: Final = TPMSettings.parse(AttestorSettings(ANY_KEYS))
+"""No setting that narrows."""
 MAKER: Final = load_endorsement_authorities(roots=[root()], intermediates=[intermediate()])
 AUTHORITIES: Final = replace(NO_SETTINGS, trust=FixedTrust(Trust(MAKER)))
 

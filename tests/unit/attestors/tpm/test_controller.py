@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,13 +28,15 @@ from attestors.tpm import plugin, wire
 from attestors.tpm.challenge import LIFETIME, Token, key_identifier
 from attestors.tpm.constants import HashAlgorithm, ObjectAttribute
 from attestors.tpm.endorsement import load_endorsement_authorities
+from attestors.tpm.presented_keys import AcceptedKeys
 from attestors.tpm.quote import PCRPolicy
 from attestors.tpm.selection import PCRSelection
 from attestors.tpm.settings import TPMSettings
 from attestors.tpm.trust import Trust
 from attestors.wire.binding import Binding, BindingMismatch, CACertHash, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
-from attestors.wire.names import EVIDENCE_EXPIRED, Purpose
+from attestors.wire.names import CHIP_ANNOTATION, EVIDENCE_EXPIRED, Purpose
+from signer.authority.der import encode, integer, sequence
 from tests.support import endorsement_certificates as write
 from tests.unit.attestors.support import (
     NOW,
@@ -41,7 +44,7 @@ from tests.unit.attestors.support import (
     PROVIDER_ID,
     binding_for,
 )
-from tests.unit.attestors.tpm.endorsement.support import endorsement, intermediate, root
+from tests.unit.attestors.tpm.endorsement.support import ENDORSEMENT, endorsement, intermediate, root
 from tests.unit.attestors.tpm.fake_tpm import (
     UNRESTRICTED,
     FakeTPM,
@@ -52,6 +55,7 @@ from tests.unit.attestors.tpm.fake_tpm import (
     text,
 )
 from tests.unit.attestors.tpm.fixtures import (
+    ANY_KEYS,
     AUTHORITIES,
     BINDING,
     CERTIFIED,
@@ -203,6 +207,97 @@ class TestFields:
         area = base64.b64decode(fields[name]).replace(b"\0\x23\0\x0b", b"\0\x23\0\x04", 1)
         with pytest.raises(MalformedEvidence, match="uses SHA-1"):
             DESK.ask({**fields, name: text(area)})
+
+
+ANY_TEMPLATE: Final = NO_SETTINGS.accepted.templates
+GOOGLE_INSTANCE: Final = "1.3.6.1.4.1.11129.2.1.21"
+MODEL: Final = write.tpm_attributes("id:12345678", "M 1", "id:1")
+
+
+def instance(project_number: int, instance_id: int) -> bytes:
+    """As Google describes the virtual machine."""
+    zone, project = (encode(0x0C, text.encode()) for text in ("zone", "project"))
+    return sequence(zone, integer(project_number), project, integer(instance_id))
+
+
+class TestTemplates:
+    """Step 2."""
+
+    RSA_ALONE = CERTIFIED.but(settings=replace(AUTHORITIES, accepted=AcceptedKeys()))
+
+    def test_one_that_the_operator_accepts(self) -> None:
+        chip = CHIP.with_another_key("L-1").certified()
+        assert isinstance(self.RSA_ALONE.but(machine=machine_of(chip.fingerprint)).ask(chip.first()), ChallengeIssued)
+
+    @pytest.mark.parametrize("title", ["L-2", "H-1", "H-3"])
+    def test_another_key_of_the_same_chip(self, title: str) -> None:
+        """Whatever a source says of it, and whoever certified it: a chip would be two machines."""
+        chip = CHIP.but() if title == "L-2" else CHIP.with_another_key(title).certified()
+        harness = self.RSA_ALONE.but(machine=machine_of(chip.fingerprint))
+        reason, message = harness.denial(chip.first())
+        assert reason == "EndorsementKeyTemplateNotAllowed"
+        assert f"({title})" in message
+        assert "this controller accepts rsa-2048: " in message
+        assert isinstance(harness.pre_filter(chip.first()), Denied)
+
+
+INSTANCE: Final = (*ENDORSEMENT, write.extension(GOOGLE_INSTANCE, instance(7, 42)))
+
+
+class TestChips:
+    """Keys of one chip, as far as its certificates name it."""
+
+    SUBJECTS = CERTIFIED.but(
+        settings=replace(AUTHORITIES, accepted=AcceptedKeys(ANY_TEMPLATE, subjects_name_chips=True))
+    )
+
+    def name(self, harness: PluginHarness, chip: FakeTPM) -> tuple[str, str]:
+        harness = harness.but(machine=machine_of(chip.fingerprint))
+        outcome = harness.ask(chip.answer(harness.challenge(chip), BINDING))
+        assert isinstance(outcome, VerifiedIdentity)
+        return outcome.hardware, outcome.annotations[CHIP_ANNOTATION]
+
+    def test_two_keys_of_one_virtual_machine(self) -> None:
+        names = {self.name(CERTIFIED, chip.certified(extensions=INSTANCE)) for chip in (CHIP, OTHER)}
+        ((hardware, annotation),) = names
+        assert hardware == annotation
+        assert re.fullmatch("chip:sha256:[0-9a-f]{64}", hardware)
+        another = (*ENDORSEMENT, write.extension(GOOGLE_INSTANCE, instance(7, 43)))
+        assert self.name(CERTIFIED, CHIP.certified(extensions=another)) not in names
+
+    def test_nothing_is_named(self) -> None:
+        """As of most manufacturers: the model alone, which many chips have."""
+        for chip in (CHIP, CHIP.certified(extensions=(*ENDORSEMENT, write.tpm_name(write.name(*MODEL))))):
+            assert self.name(self.SUBJECTS, chip) == ("", "NotNamed")
+
+    def test_a_serial_number_beside_the_model(self) -> None:
+        names = [
+            self.name(CERTIFIED, chip.certified(extensions=(*ENDORSEMENT, write.tpm_name(write.name(*MODEL, serial)))))
+            for chip, serial in ((CHIP, ("2.5.4.5", "1")), (OTHER, ("2.5.4.5", "1")), (OTHER, ("2.5.4.5", "2")))
+        ]
+        assert names[0] == names[1] != names[2]
+        assert names[0][0].startswith("chip:sha256:")
+
+    def test_subjects_count_only_if_the_operator_says_so(self) -> None:
+        """Some CAs write the same subject for each chip."""
+        subject = write.common_name("vm-1:6f0c2a6e-2c4b-4a4e-9a55-9d0a3a1f7b11")
+        one, two = (chip.certified(subject=subject) for chip in (CHIP, OTHER))
+        assert self.name(self.SUBJECTS, one) == self.name(self.SUBJECTS, two) != ("", "NotNamed")
+        assert self.name(CERTIFIED, one) == ("", "NotNamed")
+        other = CHIP.certified(subject=write.common_name("vm-2:6f0c2a6e-2c4b-4a4e-9a55-9d0a3a1f7b11"))
+        assert self.name(self.SUBJECTS, other) != self.name(self.SUBJECTS, one)
+
+    def test_a_denied_chip_with_any_of_its_keys(self) -> None:
+        name, _ = self.name(CERTIFIED, CHIP.certified(extensions=INSTANCE))
+        settings = replace(NO_SETTINGS, trust=FixedTrust(Trust(MAKER, frozenset({name}))))
+        for chip in (CHIP, OTHER):
+            harness = DESK.but(settings=settings, machine=machine_of(chip.fingerprint))
+            assert isinstance(harness.ask(chip.first()), ChallengeIssued)
+            reason, message = harness.denial(chip.certified(extensions=INSTANCE).first())
+            assert (reason, name in message) == ("EndorsementKeyDenied", True)
+
+    def test_a_name_in_a_certificate_that_nobody_verified_is_none(self) -> None:
+        assert self.name(DESK, CHIP.certified(extensions=INSTANCE)) == ("", "NotNamed")
 
 
 class TestDenied:
@@ -589,7 +684,7 @@ def test_messages_are_bounded_and_printable(harness: PluginHarness, chip: FakeTP
 
 
 def test_the_keys_are_not_shown() -> None:
-    assert "challenge_keys" not in repr(plugin.server_plugin(AttestorSettings(challenge_keys=lambda: KEYS)))
+    assert "challenge_keys" not in repr(plugin.server_plugin(AttestorSettings(ANY_KEYS, challenge_keys=lambda: KEYS)))
 
 
 ANSWER: Final = CHIP.answer(CERTIFIED.challenge(), BINDING)

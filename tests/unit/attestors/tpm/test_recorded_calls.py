@@ -23,7 +23,7 @@ from attestors.tpm.endorsement import load_endorsement_authorities
 from attestors.tpm.recorded_calls import (
     CHALLENGE_KEYS,
     CHALLENGE_QUESTION,
-    KEY_IS_KNOWN,
+    FLAG,
     KEY_IS_KNOWN_QUESTION,
     KEYS_QUESTION,
     QUOTE_QUESTION,
@@ -258,8 +258,8 @@ class TestForms:
     @pytest.mark.parametrize("known", [1, 0, "true", None])
     def test_a_key_is_known_or_not(self, known: object) -> None:
         with pytest.raises(TypeError, match="not true or false"):
-            KEY_IS_KNOWN.read(known)
-        assert [KEY_IS_KNOWN.read(one) for one in (True, False)] == [True, False]
+            FLAG.read(known)
+        assert [FLAG.read(one) for one in (True, False)] == [True, False]
 
     def test_a_challenge_that_is_no_text_was_not_recorded(self) -> None:
         _, noted = judged(DESK, CHIP.first())

@@ -8,6 +8,7 @@ import pytest
 
 from attestors.contract import AttestorSettings, DocumentKind, InvalidSettings, NoChallengeKeys
 from attestors.tpm import operator_files, plugin
+from attestors.tpm.attestation_key import ENDORSEMENT_TEMPLATES
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.endorsement import EndorsementAuthorities
 from attestors.tpm.endorsement_key_sources import (
@@ -17,6 +18,7 @@ from attestors.tpm.endorsement_key_sources import (
     MachineAnnotation,
     SourcesInOrder,
 )
+from attestors.tpm.node.templates import ENDORSEMENT_CHOICES
 from attestors.tpm.quote import ANY_PCR_VALUES
 from attestors.tpm.selection import PCR, PCRSelection
 from attestors.tpm.settings import TPMSettings
@@ -28,7 +30,9 @@ EK = "sha256:" + "cd" * 32
 
 
 def parse(operator: dict[str, Any] | None = None, policy: dict[str, Any] | None = None) -> TPMSettings:
-    return TPMSettings.parse(AttestorSettings(operator or {}, policy or {}))
+    """The operator says that keys need no certificate, unless there are roots."""
+    word = {} if "endorsementRootsFolder" in (operator or {}) else {"allowUncertifiedEndorsementKeys": True}
+    return TPMSettings.parse(AttestorSettings({**word, **(operator or {})}, policy or {}))
 
 
 def test_settings_are_compared_by_what_the_policy_says() -> None:
@@ -75,7 +79,7 @@ def test_the_plugin_makes_its_server_plugin_with_them(roots: str) -> None:
 
 def test_without_a_controller_there_are_no_keys() -> None:
     with pytest.raises(NoChallengeKeys):
-        plugin.server_plugin(AttestorSettings()).challenge_keys()
+        plugin.server_plugin(AttestorSettings({"allowUncertifiedEndorsementKeys": True})).challenge_keys()
 
 
 @pytest.mark.parametrize("kind", ["operator", "policy"])
@@ -93,6 +97,9 @@ def test_unknown_ones_are_refused(kind: str) -> None:
         {"deniedEndorsementKeys": []},
         {"deniedEndorsementKeysFile": "/dev/null"},
         {"allowTrustOnFirstUse": True},
+        {"allowUncertifiedEndorsementKeys": True},
+        {"endorsementKeyTemplates": ["rsa-2048"]},
+        {"subjectsNameChips": True},
         {"shieldedVMProjects": ["my-project"]},
         {"googleCloud": {}},
     ],
@@ -171,9 +178,58 @@ class TestAuthorities:
             assert authorities.accept_expired is accepted
 
 
+class TestUncertified:
+    @pytest.mark.parametrize("operator", [{}, {"allowUncertifiedEndorsementKeys": False}], ids=["unset", "false"])
+    def test_a_program_that_plays_a_tpm_is_none(self, operator: dict[str, Any]) -> None:
+        """Without settings nothing says that a key is in a TPM: no request is decided."""
+        for more in ({}, {"deniedEndorsementKeys": [EK]}):
+            with pytest.raises(InvalidSettings, match=r"a program could play a TPM: .*Keys: true"):
+                plugin.server_plugin(AttestorSettings({**operator, **more}))
+
+    def test_google_made_the_tpms_that_it_reports(self) -> None:
+        operator = {"shieldedVMProjects": ["my-project"]}
+        policy = {"endorsementKeySources": ["GCPShieldedVM"]}
+        assert isinstance(TPMSettings.parse(AttestorSettings(operator, policy)).sources.sources[0], GCPShieldedVM)
+        policy = {"endorsementKeySources": ["GCPShieldedVM", "MachineAnnotation"]}
+        with pytest.raises(InvalidSettings, match=r"a program could play a TPM"):
+            TPMSettings.parse(AttestorSettings(operator, policy))
+
+    def test_beside_roots_it_would_have_no_effect(self, roots: str) -> None:
+        with pytest.raises(InvalidSettings, match="remove one of them"):
+            parse({"endorsementRootsFolder": roots, "allowUncertifiedEndorsementKeys": True})
+        parse({"endorsementRootsFolder": roots, "allowUncertifiedEndorsementKeys": False})
+
+    @pytest.mark.parametrize("value", ["true", 1, None, []], ids=repr)
+    def test_is_said_by_a_clear_word_only(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="allowUncertifiedEndorsementKeys must be true or false"):
+            parse({"allowUncertifiedEndorsementKeys": value})
+
+
+class TestTemplates:
+    def test_one_by_default(self) -> None:
+        """With two, a chip has two keys, and is two machines."""
+        assert parse().accepted.templates == {"rsa-2048"}
+
+    def test_names_are_the_nodes(self) -> None:
+        names = [template.name for template in ENDORSEMENT_TEMPLATES]
+        assert [(choice.name, choice.title) for choice in ENDORSEMENT_CHOICES] == [
+            (template.name, template.title) for template in ENDORSEMENT_TEMPLATES
+        ]
+        assert parse({"endorsementKeyTemplates": names}).accepted.templates == set(names)
+
+    @pytest.mark.parametrize("value", [[], "rsa-2048", None, ["rsa"], ["L-1"], [7], {"rsa-2048": True}], ids=repr)
+    def test_are_a_list_of_known_ones(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="endorsementKeyTemplates must be a list of some of rsa-2048"):
+            parse({"endorsementKeyTemplates": value})
+
+    def test_subjects_of_certificates_that_nobody_verifies(self) -> None:
+        with pytest.raises(InvalidSettings, match="endorsementRootsFolder is missing: subjectsNameChips"):
+            parse({"subjectsNameChips": True})
+
+
 class TestDenied:
-    def test_is_a_list_of_keys(self) -> None:
-        assert parse({"deniedEndorsementKeys": [EK]}).trust.current().denied == {EK}
+    def test_is_a_list_of_keys_and_chips(self) -> None:
+        assert parse({"deniedEndorsementKeys": [EK, f"chip:{EK}"]}).trust.current().denied == {EK, f"chip:{EK}"}
 
     @pytest.mark.parametrize(
         "value", [EK, [EK.upper()], [EK[:-1]], [EK + "\n"], [EK.removeprefix("sha256:")], [7], {EK: True}, None]

@@ -113,6 +113,7 @@ class TestSources:
         assert outcome.annotations == {
             "cluster-x-k8s-io/tpm-endorsement-key": CHIP.fingerprint,
             "attestation.cluster.x-k8s.io/tpm-endorsement-key-source": source,
+            "attestation.cluster.x-k8s.io/tpm-chip": "NotNamed",
         }
 
     @pytest.mark.parametrize("purpose", list(Purpose), ids=lambda purpose: purpose.name)

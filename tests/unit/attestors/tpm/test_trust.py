@@ -16,6 +16,7 @@ from attestors.tpm.operator_files import OperatorFile, OperatorFileUnusable, Ope
 from attestors.tpm.settings import TPMSettings
 from attestors.tpm.trust import NotConfigured, parse_denied_keys, watched_authorities, watched_denied_keys
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
+from tests.unit.attestors.tpm.fixtures import ANY_KEYS
 
 ONE: Final = "sha256:" + "1a" * 32
 TWO: Final = "sha256:" + "2b" * 32
@@ -60,7 +61,7 @@ class TestDenyList:
         ids=range(11),
     )
     def test_a_line_without_effect_is_refused(self, line: str) -> None:
-        with pytest.raises(OperatorFileUnusable, match="deniedEndorsementKeysFile: /list: line 2 is not") as unusable:
+        with pytest.raises(OperatorFileUnusable, match="KeysFile: /list: line 2 is neither") as unusable:
             denied(f"{TWO}\n{line}\n")
         assert line not in str(unusable.value)
 
@@ -95,7 +96,7 @@ class TestDenyList:
             assert ONE not in denied(meant)
 
     def test_a_line_before_a_key_is_no_comment_without_its_sign(self) -> None:
-        with pytest.raises(OperatorFileUnusable, match="/list: line 1 is not sha256:"):
+        with pytest.raises(OperatorFileUnusable, match="/list: line 1 is neither sha256:"):
             denied(f"Stolen in May: {ONE}\n")
 
     def test_an_empty_file_is_just_being_written(self) -> None:
@@ -158,7 +159,7 @@ class TestFollowed:
     def test_denied_keys_of_settings_and_file(self, tmp_path: Path) -> None:
         file = tmp_path / "denied"
         file.write_text(f"{ONE}\n")
-        settings = {"deniedEndorsementKeys": [TWO], "deniedEndorsementKeysFile": str(file)}
+        settings = {**ANY_KEYS, "deniedEndorsementKeys": [TWO], "deniedEndorsementKeysFile": str(file)}
         trust = TPMSettings.parse(AttestorSettings(settings)).trust
         assert trust.current().denied == {ONE, TWO}
         file.write_text("# nobody\n")
@@ -170,11 +171,11 @@ class TestFollowed:
 
     def test_a_mistake_is_found_before_a_node_asks(self, tmp_path: Path) -> None:
         file = tmp_path / "denied"
-        settings = AttestorSettings({"deniedEndorsementKeysFile": str(file)})
+        settings = AttestorSettings({**ANY_KEYS, "deniedEndorsementKeysFile": str(file)})
         with pytest.raises(InvalidSettings, match=r"deniedEndorsementKeysFile: .*No such file"):
             TPMSettings.parse(settings)
         file.write_text("x")
-        with pytest.raises(InvalidSettings, match="line 1 is not"):
+        with pytest.raises(InvalidSettings, match="line 1 is neither"):
             TPMSettings.parse(settings)
 
 
