@@ -46,6 +46,8 @@ CERTIFICATE_CREDENTIAL_PREFIX: Final = "X509SHA256="
 
 ANNOTATION_PREFIX: Final = "attestation.cluster.x-k8s.io"
 CHALLENGE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/challenge"
+APPROVAL_SEAL_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/approval-seal"
+"""Written with the controller's approval: proves to the controller, and to nobody else, that it approved this CSR."""
 SUPPORTED_VERSIONS_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/supported-evidence-versions"
 ENDORSEMENT_KEY_ANNOTATION: Final = "cluster-x-k8s-io/tpm-endorsement-key"
 """Only the controller writes it, after it resolved the key itself; a value that a requester set means nothing."""

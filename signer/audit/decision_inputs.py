@@ -39,10 +39,11 @@ from signer.model.bootstrap_token import (
     TracingOff,
     Untraceable,
 )
-from signer.model.cluster import LONG_AGO, ClusterView, MachineView
+from signer.model.cluster import ClusterView, MachineView
 from signer.model.policy import Policy
 from signer.model.record import AttestedNode
 from signer.model.serving_facts import ServingFacts
+from signer.rules.approval import Approver
 from signer.rules.builtin_serving import PairState
 from signer.rules.host_certificates import HostAuthorityFacts, HostNameFacts
 from signer.rules.machine import MachineGone, NoRecord
@@ -329,15 +330,6 @@ class HostKeysStage:
 
 
 @dataclass(frozen=True, slots=True)
-class RepeatStage:
-    """The record from which the certificate of a request that was approved before is published."""
-
-    record: AttestedNode
-    signing_ca_cert_hash: str = ""
-    ca_not_after: datetime = LONG_AGO
-
-
-@dataclass(frozen=True, slots=True)
 class BuiltinStage:
     """The inputs of the checks of a built-in serving request."""
 
@@ -374,13 +366,14 @@ class DecisionInputs:
     reserved: bool = False
     """Whether identity and Machine were, or became, reserved for each other."""
     host_keys: HostKeysStage | NotReached = field(default=NOT_REACHED, metadata=MAY_BE_MISSING)
-    repeat: RepeatStage | NotReached = NOT_REACHED
+    approver: Approver | NotReached = field(default=NOT_REACHED, metadata=MAY_BE_MISSING)
+    """Of a request that is approved already."""
     builtin: BuiltinStage | NotReached = NOT_REACHED
 
     @property
     def is_for_an_allowed_attestor(self) -> bool:
         """Whether the decision reached a stage for which policy and configuration must allow the attestor."""
-        return not (isinstance(self.request, NotReached) and isinstance(self.repeat, NotReached))
+        return not (isinstance(self.request, NotReached) and isinstance(self.approver, NotReached))
 
     def without_seals(self) -> DecisionInputs:
         """The same without the seals of records, which a replay does not need."""
@@ -396,8 +389,6 @@ class DecisionInputs:
             copy.claimed_lead = replace(copy.claimed_lead, record=_unsealed(copy.claimed_lead.record))
         if isinstance(copy.matched_lead, LeadStage):
             copy.matched_lead = replace(copy.matched_lead, record=_unsealed(copy.matched_lead.record))
-        if isinstance(copy.repeat, RepeatStage):
-            copy.repeat = replace(copy.repeat, record=replace(copy.repeat.record, seal=""))
         if isinstance(copy.host_keys, HostKeysStage):
             holders = tuple(replace(record, seal="") for record in copy.host_keys.holders)
             copy.host_keys = replace(copy.host_keys, holders=holders)

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
-from signer.audit.decision_inputs import RepeatStage, RequestStage
+from signer.audit.decision_inputs import RequestStage
 from signer.audit.decision_line import DecisionLine, NoEntry
 from signer.audit.errors import Inconsistent
 from signer.audit.issued_host_certificates import require_as_recorded, require_planned
@@ -73,24 +73,6 @@ def _decided(entry: JournalEntry, facts: MachineFacts) -> datetime:
     if isinstance(facts.record, NoRecord):
         return now.decided
     return facts.record.with_entry(now, machine=facts.machine, identity=facts.identity).journal[-1].decided
-
-
-def require_repeated(line: DecisionLine, request: SigningRequest, repeat: RepeatStage, now: datetime) -> None:
-    """The certificate is one that the record already had for this key.
-
-    Raises:
-        Inconsistent: it is not.
-    """
-    entry = line.decision.entry
-    if isinstance(entry, NoEntry):
-        return
-    _require_of_this_request(line, request, entry)
-    if entry not in repeat.record.journal:
-        raise Inconsistent("the record holds no such journal entry")
-    if entry.ca_cert_hash != repeat.signing_ca_cert_hash:
-        raise Inconsistent("the certificate is of another CA than the one that signs")
-    _require_left(entry, now, repeat.ca_not_after)
-    require_as_recorded(line, request, repeat.record)
 
 
 def _require_left(entry: JournalEntry, now: datetime, ca_not_after: datetime) -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-_POLICY: Final = ("decision_inputs", "snapshot", "policy")
+_INPUTS: Final = "decision_inputs"
+_POLICY: Final = (_INPUTS, "snapshot", "policy")
 
 
 def with_present_fields(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The line with ``node_names`` for the single ``node_name_source`` that a policy had before."""
-    return _changed(content, _POLICY)
+    """The line with ``node_names`` for the single ``node_name_source`` that a policy had before, and without the
+    ``repeat`` of a request that was not approved before. One that was is not replayed: it was signed without a plan.
+    """
+    return _without_repeat(_changed(content, _POLICY))
+
+
+def _without_repeat(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    inputs = content.get(_INPUTS)
+    if not isinstance(inputs, Mapping) or inputs.get("repeat") != {}:
+        return content
+    return {**content, _INPUTS: {name: value for name, value in inputs.items() if name != "repeat"}}
 
 
 def _changed(value: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:

@@ -9,32 +9,29 @@ from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotPro
 from attestors.wire.binding import Binding
 from signer.audit.attestor_replay import answered, terminated
 from signer.audit.decision_inputs import DecisionInputs, LeadStage, NotReached, RequestStage, SnapshotStage
-from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
+from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine
 from signer.audit.errors import DecisionInputsEnd, Inconsistent
-from signer.audit.issued import require_issued, require_repeated
+from signer.audit.issued import require_issued
 from signer.audit.machine_facts import machine_facts
 from signer.audit.replay_attestors import ReplayAttestors
 from signer.model.bootstrap_token import NodeAsks, NodeRequester, TokenAsks, requester_of
 from signer.model.cluster import MachineView
 from signer.model.decision import Deferred, Refused
-from signer.model.policy import ApprovalByOthers
 from signer.model.reasons import Reason
-from signer.model.record import AttestedIdentity, Unjournaled
+from signer.model.record import AttestedIdentity
 from signer.model.signing_request import (
     Condition,
     Malformed,
     SigningRequest,
 )
+from signer.rules.approval import judge_approval
 from signer.rules.claim import TokenFacts, require_as_told, token_is_the_machines
 from signer.rules.machine import (
     MachineFacts,
     NoRecord,
     NothingToProve,
-    RepeatFacts,
     instance_to_prove_gone,
     require_proven_gone,
-    require_repeatable,
-    the_machine,
 )
 from signer.rules.machine_match import (
     FoundMachine,
@@ -129,38 +126,8 @@ class ReplayedRequest:
 
     async def approved_before(self, note: Note) -> Proceed | tuple[str, str]:
         """See RequestSupplies."""
-        journaled = self._repeats()
-        if self._was_repeated():
-            repeat = reached(self.decision_inputs.repeat, "the record")
-            require_repeated(self.line, self.request, repeat, self.snapshot.now)
-            return _approved(repeat.record.identity.security)
-        if not journaled and self.snapshot.policy.approval_by_others is ApprovalByOthers.REFUSE:
-            return "Fail", str(Reason.APPROVED_BY_OTHERS)
-        return PROCEED
-
-    def _repeats(self) -> bool:
-        """Whether the record has an entry of exactly this request, so that this controller approved it.
-
-        Raises:
-            Refused: its Machine or Cluster is being deleted, and the request is no renewal.
-        """
-        repeat = self.decision_inputs.repeat
-        if isinstance(repeat, NotReached):
-            return False
-        machines = reached(self.decision_inputs.matched, "the record's Machine")
-        provider_id = repeat.record.machine.provider_id
-        _require_provider_id(provider_id, machines)
-        snapshot, machine = self.snapshot, the_machine(provider_id, machines)
-        require_repeatable(
-            RepeatFacts(self.request.header.username, snapshot.cluster, snapshot.policy, machine, repeat.record)
-        )
-        entry = repeat.record.entry_for(self.request.header.uid, self.line.request.spec_digest)
-        return not isinstance(entry, Unjournaled)
-
-    def _was_repeated(self) -> bool:
-        attested = not isinstance(self.decision_inputs.request, NotReached)
-        repeat, entry = self.decision_inputs.repeat, self.line.decision.entry
-        return not (attested or isinstance(repeat, NotReached) or isinstance(entry, NoEntry))
+        judged = judge_approval(reached(self.decision_inputs.approver, "who approved it"), self.snapshot.policy)
+        return judged if isinstance(judged, Proceed) else ("Fail", str(judged.reason))
 
     async def authority(self, note: Note) -> Proceed:
         """See RequestSupplies."""

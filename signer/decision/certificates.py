@@ -201,8 +201,7 @@ async def repeat(
 ) -> Approve | NotRepeatable:
     """Create the certificate of a journal entry again, after a crash between journal and certificate.
 
-    An approved copy arrives here before its shape is checked, so it may ask for usages or names that no certificate may
-    have. The CA may also have a new certificate for its old key, which is valid only since then.
+    The CA may have a new certificate for its old key, which is valid only since then.
     """
     if not fits(entry, authority, request.header.signer.purpose, now):
         return NotRepeatable()
@@ -237,21 +236,6 @@ async def repeat_for_key(
         if life + _AS_LONG < wanted.not_after - wanted.not_before or entry.not_before + life / 2 <= facts.now:
             continue
         repeated = await repeat(request, record, entry, authority, facts.now, signing)
-        if not isinstance(repeated, NotRepeatable):
-            return repeated
-    return NotRepeatable()
-
-
-async def repeat_approved(
-    request: SigningRequest,
-    record: AttestedNode,
-    authority: IssuingSet,
-    now: datetime,
-    signing: Signing = SIGNING_BY_KEY,
-) -> Approve | NotRepeatable:
-    """The certificate that this key already has, for a copy that was approved before the controller decided it."""
-    for entry in record.entries_for_key(public_key_digest(request), str(request.header.signer)):
-        repeated = await repeat(request, record, entry, authority, now, signing)
         if not isinstance(repeated, NotRepeatable):
             return repeated
     return NotRepeatable()

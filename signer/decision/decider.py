@@ -17,7 +17,7 @@ from attestors.contract import PreFiltered
 from attestors.registry import Registry
 from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration
-from signer.decision.approved_before import ApprovedBefore
+from signer.decision.approval_seals import ApprovalSeals
 from signer.decision.attestation import Attestation, AttestationRequests
 from signer.decision.attestor_set import AttestorSet, AttestorTimings
 from signer.decision.authority_source import AuthoritySource
@@ -47,12 +47,10 @@ from signer.model.flow import Flow, PriorityLevel, requester_of
 from signer.model.host_keys import HostCertificatesIssued
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.record import Unjournaled
 from signer.model.service_networks import ServicesReport
 from signer.model.signing_request import (
     NO_CLAIM,
     BuiltinServingRequest,
-    Condition,
     MalformedBuiltinServingRequest,
     NotOurs,
     Parsed,
@@ -61,6 +59,7 @@ from signer.model.signing_request import (
     parse_signing_request,
     peek_claimed_provider_id,
 )
+from signer.rules.approval import Approver
 from signer.rules.checks import decide_request
 from signer.rules.plan import SILENCE, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
@@ -119,12 +118,12 @@ class Decider:
         serving = ServingFactsSource(caches, configuration.serving_networks, services_report)
         issuer = HostCertificateIssuer(key, host_certificates, caches, records, serving, monotonic)
         self._host_certificates = issuer
-        self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing, issuer)
+        self._approval_seals = ApprovalSeals(key, caches.authentic)
         self._parts = DecidesWith(
             key=key,
             snapshots=self._snapshots,
             records=records,
-            approved_before=self._approved_before,
+            approval_seals=self._approval_seals,
             attestation=self._attestation,
             trust=trust,
             reserve_and_journal=ReserveAndJournal(
@@ -151,9 +150,7 @@ class Decider:
         decision_inputs = DecisionInputs()
         try:
             parsed = parse_signing_request(manifest, self._providers, self._configuration.provider_id_oids)
-            decision = await self._decide(parsed, decision_inputs)
-        except Refused as error:
-            decision = error.deny
+            decision = await self._decided(parsed, decision_inputs)
         except Deferred as error:
             decision = error.defer
         except ApiError as error:
@@ -161,7 +158,7 @@ class Decider:
         except Exception as error:  # noqa: BLE001 - fail closed: an unexpected fault never approves and never denies
             _LOG.error("unexpected fault while deciding", exc_info=error, extra={"cluster": str(self._key)})
             decision = Defer(Reason.INTERNAL_ERROR, f"unexpected {type(error).__name__}; see the controller's log")
-        return DecidedRequest(parsed, self._failed_if_approved(parsed, decision), decision_inputs)
+        return DecidedRequest(parsed, decision, decision_inputs)
 
     async def answered(self, decision: Approve) -> None:
         """Call this once the workload API server has taken the answer. What cannot be recorded of it is logged: the
@@ -181,11 +178,14 @@ class Decider:
         """Approved and Denied exclude each other: a request that is approved already, by any client, can only fail,
         with the cause in the message.
         """
-        if not isinstance(decision, Deny | Challenge) or not _is_approved(parsed):
+        if not isinstance(decision, Deny | Challenge) or isinstance(parsed, NotOurs):
+            return decision
+        approver = self._approval_seals.approver(parsed.header)
+        if approver is Approver.NOBODY:
             return decision
         if isinstance(decision, Challenge):
             return Fail(Reason.APPROVED_BY_OTHERS, "approved by another client before its challenge was answered")
-        if isinstance(parsed, SigningRequest) and not isinstance(self._approved_before.journaled(parsed), Unjournaled):
+        if approver is Approver.THIS_CONTROLLER:
             return Fail(decision.reason, f"approved by us before this changed: {decision.message}")
         return Fail(Reason.APPROVED_BY_OTHERS, f"approved by another client. {decision.reason}: {decision.message}")
 
@@ -227,6 +227,13 @@ class Decider:
         """The attestors under this policy."""
         return self._snapshots.attestors(policy)
 
+    async def _decided(self, parsed: Parsed, decision_inputs: DecisionInputs) -> Decision:
+        try:
+            decision = await self._decide(parsed, decision_inputs)
+        except Refused as error:
+            decision = error.deny
+        return self._failed_if_approved(parsed, decision)
+
     async def _decide(self, parsed: Parsed, decision_inputs: DecisionInputs) -> Decision:
         if isinstance(parsed, NotOurs | Settled):
             return Ignore()
@@ -243,7 +250,3 @@ def deferral_of(reason: Reason, error: ApiError) -> Defer:
     """Wait for an API server: for the time it requests (Retry-After), or with the controller's own backoff."""
     pause = error.retry_after_seconds if isinstance(error, TooManyRequests | ServerError) else None
     return Defer(reason, printable(str(error)), timedelta(seconds=pause) if pause else None)
-
-
-def _is_approved(parsed: Parsed) -> bool:
-    return not isinstance(parsed, NotOurs) and Condition.APPROVED in parsed.header.conditions

@@ -13,10 +13,9 @@ from types import MappingProxyType
 from attestors.contract import AssertedIdentity, AttestorDescription, ChallengeIssued, MachineMatch, VerifiedIdentity
 from signer.audit.decision_inputs import NOT_REACHED, DecisionInputs, SnapshotStage
 from signer.authority import IssuingSet
-from signer.decision.approved_before import ApprovedBefore
+from signer.decision.approval_seals import ApprovalSeals
 from signer.decision.attestation import Attestation, Claim
 from signer.decision.authority_trust import AuthorityTrust, TrustProof
-from signer.decision.certificates import NotRepeatable
 from signer.decision.former_instance import ask_whether_gone
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.snapshot import Snapshot, Snapshots
@@ -26,6 +25,7 @@ from signer.model.reasons import Reason
 from signer.model.record import MachineKey, unidentified
 from signer.model.signing_request import Condition, Malformed, SigningRequest
 from signer.rules import step_comparisons as compared
+from signer.rules.approval import Approver, judge_approval
 from signer.rules.machine import (
     MachineFacts,
     NoRecord,
@@ -52,7 +52,7 @@ class DecidesWith:
     key: ClusterKey
     snapshots: Snapshots
     records: Records
-    approved_before: ApprovedBefore
+    approval_seals: ApprovalSeals
     attestation: Attestation
     trust: AuthorityTrust
     reserve_and_journal: ReserveAndJournal
@@ -82,6 +82,7 @@ class RequestDecision:
     snapshot: Snapshot = field(init=False)
     description: AttestorDescription = field(init=False)
     request: SigningRequest = field(init=False)
+    approver: Approver = field(default=Approver.NOBODY, init=False)
     authority_as_of: float = field(default=float("-inf"), init=False)
     ca: IssuingSet = field(init=False)
     node_name: str = field(init=False)
@@ -144,9 +145,11 @@ class RequestDecision:
 
     async def approved_before(self, note: Note) -> Proceed | Decision:
         """See RequestSupplies."""
-        del note
-        decided = await self.parts.approved_before.decision(self.request, self.snapshot)
-        return PROCEED if isinstance(decided, NotRepeatable) else decided
+        approver = self.approver = self.decision_inputs.approver = self.parts.approval_seals.approver(
+            self.request.header
+        )
+        note(lambda: compared.approved_before(approver, self.snapshot.policy))
+        return judge_approval(approver, self.snapshot.policy)
 
     async def authority(self, note: Note) -> Proceed:
         """See RequestSupplies."""
@@ -274,8 +277,13 @@ class RequestDecision:
         """See RequestSupplies."""
         del note
         approve = await self.parts.reserve_and_journal.journal(self.request, self.facts, self.snapshot, self.ca)
-        return replace(approve, annotations=_annotations(self.outcome))
+        seal = self.parts.approval_seals.seal(self.request.header)
+        return replace(approve, annotations=_annotations(self.outcome, seal if self._is_own_approval else {}))
+
+    @property
+    def _is_own_approval(self) -> bool:
+        return self.approver is not Approver.ANOTHER_CLIENT
 
 
-def _annotations(outcome: VerifiedIdentity | AssertedIdentity) -> Mapping[str, str]:
-    return MappingProxyType(dict(outcome.annotations) if isinstance(outcome, VerifiedIdentity) else {})
+def _annotations(outcome: VerifiedIdentity | AssertedIdentity, seal: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType({**(outcome.annotations if isinstance(outcome, VerifiedIdentity) else {}), **seal})

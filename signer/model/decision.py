@@ -31,8 +31,7 @@ class Approve:
     certificate: bytes = field(repr=False)
     """PEM, signed already; published after the approval."""
     annotations: Mapping[str, str] = field(default_factory=partial(MappingProxyType[str, str], {}))
-    """The attestor's annotations, written with the approval. The journal does not hold them: a request that was
-    approved before, and is only signed from the journal, has none."""
+    """The attestor's annotations, and the seal unless another client approved. The journal does not hold them."""
     host_certificates: HostCertificates = NOT_ASKED
     """What the host keys in the request got."""
 

@@ -60,6 +60,8 @@ class KeyUse(enum.Enum):
     """The records of AccessGrants, in their status."""
     ACCESS_REVOCATIONS = b"node-attestation access revocations v1"
     """The ConfigMaps with the key ids of grants that ended."""
+    APPROVAL = b"node-attestation approval v1"
+    """The controller's approvals of CSRs, in an annotation."""
     REMOVED_BINDINGS = b"node-attestation removed bindings v1"
     """The ConfigMaps with the bindings that Enforce removed."""
 

@@ -27,6 +27,7 @@ from attestors.wire import pem, provider_id
 from attestors.wire import request as request_format
 from attestors.wire.evidence import Evidence, MalformedEvidence, UnsupportedVersion
 from attestors.wire.names import (
+    APPROVAL_SEAL_ANNOTATION,
     CERTIFICATE_CREDENTIAL_PREFIX,
     CERTIFICATE_REQUEST_LABEL,
     CREDENTIAL_ID_KEY,
@@ -102,6 +103,8 @@ class CSRHeader:
     """SHA-256 of the canonical JSON of ``spec``, hexadecimal. The journal pins it."""
     credential: Credential
     """The requester's credential, as far as the API server names it."""
+    approval_seal: str
+    """The annotation with the seal of the controller's approval, not verified; empty if there is none."""
 
 
 _AnyCSRHeader = TypeVar("_AnyCSRHeader", bound=CSRHeader)
@@ -162,6 +165,7 @@ def read_csr_header(manifest: Mapping[str, Any], make: Callable[..., _AnyCSRHead
         conditions=frozenset(_CONDITIONS[kind] for kind in types & _CONDITIONS.keys()),
         spec_digest=digest,
         credential=_credential(spec),
+        approval_seal=text_of(mapping_of(metadata, "annotations"), APPROVAL_SEAL_ANNOTATION),
     )
 
 

@@ -186,7 +186,7 @@ _Group = CheckGroup[RequestSupplies[Any]]
 READ: Final = _Step("read", "the request can be read", lambda one: one.read)
 APPROVED_BEFORE: Final = _Step(
     "approved_before",
-    "an approval that the request already has is of this controller",
+    "an approval that the request already has is this controller's, or the policy honours those of others",
     lambda one: one.approved_before,
     applies=lambda one: one.is_approved(),
 )

@@ -218,32 +218,6 @@ def is_being_deleted(facts: DeletionFacts) -> bool:
     return facts.machine.deleting or facts.cluster.deleting
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatFacts:
-    """The input of the same checks for a certificate that a record already has: it is issued again."""
-
-    requester: str
-    cluster: ClusterView
-    policy: Policy
-    machine: MachineView
-    record: AttestedNode
-
-    @property
-    def renews(self) -> bool:
-        """See :class:`DeletionFacts`."""
-        return is_renewal(self.requester, self.record.node_name, self.record, self.machine, self.cluster)
-
-
-def require_repeatable(facts: RepeatFacts) -> None:
-    """The certificate may be issued again.
-
-    Raises:
-        Refused: the Cluster or the Machine is being deleted, and the request is no renewal.
-    """
-    cluster_admits_the_request(facts)
-    machine_admits_the_request(facts)
-
-
 def machine_is_not_paused(facts: MatchedFacts) -> None:
     """The Machine is not paused. As in every Cluster API controller, a paused Machine waits."""
     if facts.machine.paused:

@@ -24,9 +24,10 @@ from signer.model.bootstrap_token import (
     Untraceable,
 )
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.policy import Policy
+from signer.model.policy import ApprovalByOthers, Policy
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
 from signer.model.reservation import Pair
+from signer.rules.approval import Approver
 from signer.rules.comparison import Comparison, listed
 from signer.rules.machine import MachineGone, NoRecord, NothingToProve
 from signer.rules.machine_match import MatchFacts, NotConsidered, OtherLead
@@ -50,6 +51,15 @@ def records_listed(cluster: ClusterKey) -> Comparison:
 def attestor(provider: str, found: Policy) -> Comparison:
     """``attestor``."""
     return Comparison(provider, f"one of the policy's: {listed(one.provider for one in found.authorized_attestors)}")
+
+
+def approved_before(approver: Approver, found: Policy) -> Comparison:
+    """``approved_before``."""
+    return Comparison(
+        f"approved by {approver.value}",
+        f"{Approver.THIS_CONTROLLER.value}, or approvalByOthers: {ApprovalByOthers.HONOR.value} "
+        f"(it is {found.approval_by_others.value})",
+    )
 
 
 def authority(public_key_hash: str, not_after: datetime, now: datetime) -> Comparison:

@@ -46,7 +46,7 @@ class RequestSupplies(Protocol[Result]):
         ...
 
     async def approved_before(self, note: Note) -> Proceed | Result:
-        """Find out whether this controller approved the request, and return its certificate if so."""
+        """Find out who approved the request. An approval that does not count ends the decision."""
         ...
 
     async def authority(self, note: Note) -> Proceed:

@@ -41,10 +41,8 @@ class Publisher:
     async def approve_and_sign(self, manifest: JsonObject, request: SigningRequest, decision: Approve) -> None:
         """Approve the CSR unless it is approved, and publish the certificate that the journal names.
 
-        Our annotations become those of the decision; the same write removes any that the requester set. A CSR that this
-        controller approved before a restart already has its annotations, which stay because the journal does not have
-        them. A CSR that another party approved gets them with the certificate; if it is signed from the journal, it
-        gets none.
+        Our annotations become those of the decision, and any that the requester set are removed: in the same write as
+        the approval, or for a CSR that is approved already, as the certificate.
 
         The host certificates and the trust follow, behind a statement: a reader takes that text to the end.
 
@@ -54,13 +52,11 @@ class Publisher:
             ApiError: from the workload cluster; Conflict if the CSR changed since the decision.
             UnexpectedAnswer: the response to the approval is not this CSR.
         """
-        approval = self._condition("Approved", decision.reason, decision.message)
         annotations: Mapping[str, str] | None = _ours_replaced(manifest, decision.annotations)
         if Condition.APPROVED not in request.header.conditions:
+            approval = self._condition("Approved", decision.reason, decision.message)
             answer = await self._write(manifest, "approval", conditions=[approval], annotations=annotations)
             manifest, annotations = _as_answered(manifest, answer), None
-        elif _has_condition(manifest, approval):
-            annotations = None
         text = await self._explanatory_text() if request.header.signer.purpose is Purpose.CLIENT else b""
         if isinstance(decision.host_certificates, HostCertificatesIssued):
             text += decision.host_certificates.text
@@ -179,12 +175,3 @@ def _ours_replaced(manifest: JsonObject, ours: Mapping[str, str]) -> Mapping[str
         key: value for key, value in _annotations(manifest).items() if not key.lower().startswith(_OUR_ANNOTATIONS)
     }
     return {**theirs, **ours}
-
-
-def _has_condition(manifest: JsonObject, expected: Mapping[str, Any]) -> bool:
-    """Whether the CSR has the condition with that reason and message, which only an approver could have written."""
-    return any(
-        isinstance(condition, Mapping)
-        and all(condition.get(key) == expected[key] for key in ("type", "reason", "message"))
-        for condition in manifest["status"]["conditions"]
-    )

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from attestors.wire.names import Purpose
+from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import Harness, pending
 from tests.integration.tpm.whose import (
@@ -20,6 +21,7 @@ from tests.integration.tpm.whose import (
     csr,
     nudge,
 )
+from tests.support.processes import wait_until
 from tests.unit.attestors.tpm.fake_tpm import self_signed_root
 
 pytestmark = pytest.mark.slow
@@ -59,6 +61,24 @@ def test_a_denied_key_ends_renewals_at_once(cluster: WorldCluster, folder: Opera
     assert_joins(other)
     folder.deny()
     assert_joins(stolen.with_new_key())
+
+
+def test_a_chip_that_is_denied_before_its_certificate_gets_none(cluster: WorldCluster, folder: OperatorFolder) -> None:
+    """The approval came before; the request passes every check again before the certificate."""
+    stolen, name = add_worker(cluster), csr()
+    held = embedded_api(cluster).faults.inject(f"PUT */{name}/status", status=503, times=None)
+    answer = stolen.chip.answer(stolen.challenge(csr()), stolen.binding())
+    stolen.post(name, answer)
+    wait_until(
+        lambda: bool(embedded_api(cluster).requests.matching(f"PUT */{name}/status")), "the certificate, held off"
+    )
+    folder.deny(stolen.chip)
+    try:
+        held.times = 0
+        verdict = cluster.wait_until_decided(name)
+    finally:
+        folder.deny()
+    assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "EndorsementKeyDenied", b"")
 
 
 def test_a_list_that_a_mounted_config_map_brings(cluster: WorldCluster, folder: OperatorFolder) -> None:

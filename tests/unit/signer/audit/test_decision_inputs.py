@@ -10,7 +10,7 @@ import pytest
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Outcome, VerifiedIdentity
 from attestors.wire.binding import Binding, BindingMismatch
-from signer.audit.decision_inputs import Answer, BuiltinStage, DecisionInputs, MachineStage, RepeatStage
+from signer.audit.decision_inputs import Answer, BuiltinStage, DecisionInputs, MachineStage
 from signer.audit.values import InvalidValue, write
 from signer.rules.machine import MachineGone
 from tests.unit.signer.builders import record
@@ -29,7 +29,6 @@ def test_no_seal_of_a_record_is_kept() -> None:
     sealed = replace(record(), seal=SEAL)
     decision_inputs = DecisionInputs(
         machine=MachineStage(sealed, MachineGone(), (), (sealed,), frozenset()),
-        repeat=RepeatStage(sealed),
         builtin=BuiltinStage(sealed, MachineGone()),
     )
     assert SEAL.encode() in write(decision_inputs)

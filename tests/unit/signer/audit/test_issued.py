@@ -15,12 +15,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_der_public_key
 from cryptography.x509.oid import NameOID
 
-from signer.audit.decision_inputs import DecisionInputs, RepeatStage, RequestStage
+from signer.audit.decision_inputs import DecisionInputs, RequestStage
 from signer.audit.decision_line import DecisionLine, NoEntry, read_decision_line
 from signer.audit.errors import Inconsistent
-from signer.audit.issued import require_issued, require_repeated
+from signer.audit.issued import require_issued
 from signer.model.record import JournalEntry, new_record
 from signer.model.signing_request import SigningRequest, parse_signing_request
+from signer.rules.approval import Approver
 from signer.rules.machine import MachineFacts, NoRecord
 from signer.rules.request import first_requested_at
 from tests.unit.signer.audit.test_consistency import logged
@@ -67,7 +68,6 @@ def test_the_one_that_the_facts_plan() -> None:
 def test_where_nothing_was_issued_nothing_is_held_against_anything() -> None:
     nothing = line(entry=NoEntry(), certificate="", node_name="other")
     require_issued(nothing, request(), facts(), stage())
-    require_repeated(nothing, request(), RepeatStage(record()), NOW)
 
 
 def test_a_ca_that_had_run_out_issues_nothing() -> None:
@@ -90,12 +90,10 @@ class TestOfTheRecord:
         kept = record(journal=(replace(ENTRY, csr_uid="another", csr_name="another"),))
         again = line(entry=kept.journal[0])
         require_issued(again, request(), facts(record=kept), stage())
-        require_repeated(again, request(), repeated(kept.journal[0]), NOW)
 
     def test_one_that_the_record_does_not_hold(self) -> None:
         other = line(entry=replace(ENTRY, csr_uid="another"))
         refuses("of another request", lambda: require_issued(other, request(), facts(record=record()), stage()))
-        refuses("holds no such journal entry", lambda: require_repeated(other, request(), repeated(ENTRY), NOW))
 
     @pytest.mark.parametrize(
         ("now", "ca_not_after", "left"),
@@ -110,28 +108,24 @@ class TestOfTheRecord:
     def test_it_has_not_run_out(self, now: datetime, ca_not_after: datetime, left: bool) -> None:
         kept = record(journal=(ENTRY,))
         issuing = replace(stage(), ca_not_after=ca_not_after)
-        repeating = replace(repeated(ENTRY), ca_not_after=ca_not_after)
-        judges: tuple[Callable[[], None], ...] = (
-            lambda: require_issued(LINE, request(), facts(record=kept, now=now), issuing),
-            lambda: require_repeated(LINE, request(), repeating, now),
-        )
-        for judge in judges:
-            if left:
-                judge()
-            else:
-                refuses("had expired, or is valid for longer than its CA", judge)
+
+        def judge() -> None:
+            require_issued(LINE, request(), facts(record=kept, now=now), issuing)
+
+        if left:
+            judge()
+        else:
+            refuses("had expired, or is valid for longer than its CA", judge)
 
     def test_it_is_of_the_ca_that_signs(self) -> None:
-        other = replace(repeated(ENTRY), signing_ca_cert_hash="sha256:" + "00" * 32)
-        refuses("of another CA", lambda: require_repeated(LINE, request(), other, NOW))
+        other = replace(stage(), signing_ca_cert_hash="sha256:" + "00" * 32)
+        kept = record(journal=(ENTRY,))
+        refuses("of another CA", lambda: require_issued(LINE, request(), facts(record=kept), other))
 
     def test_it_is_of_this_request(self) -> None:
         other = line(node_name="other")
-        refuses("about node other", lambda: require_repeated(other, request(), repeated(ENTRY), NOW))
-
-
-def repeated(entry: JournalEntry) -> RepeatStage:
-    return RepeatStage(record(journal=(entry,)), ENTRY.ca_cert_hash, stage().ca_not_after)
+        kept = record(journal=(ENTRY,))
+        refuses("about node other", lambda: require_issued(other, request(), facts(record=kept), stage()))
 
 
 class TestDecided:
@@ -192,7 +186,7 @@ class TestCertificate:
         refuses(words, lambda: require_issued(self.forged(**changes), request(), facts(), stage()))
 
 
-def test_what_was_repeated_was_for_an_attestor_that_is_allowed() -> None:
+def test_what_was_approved_before_was_for_an_attestor_that_is_allowed() -> None:
     """Its evidence is left out as the attestor says, like that of what is attested."""
-    assert DecisionInputs(repeat=repeated(ENTRY)).is_for_an_allowed_attestor
+    assert DecisionInputs(approver=Approver.THIS_CONTROLLER).is_for_an_allowed_attestor
     assert not DecisionInputs().is_for_an_allowed_attestor

@@ -92,7 +92,7 @@ FACTS: Final[dict[str, tuple[Any, str]]] = {
     "request.uid": ("other", "the journal entry is of another request"),
     "request.name": ("other", "another name of the request or time of decision"),
     "request.created": ("2026-11-26T19:52:54Z", "another requester or time of creation"),
-    "request.conditions": (["Approved"], "give Fail ApprovedByOthers"),
+    "request.conditions": (["Approved"], "the decision inputs end before: who approved it"),
     "request.spec.username": ("system:bootstrap:abcdef", "not the one whose digest the line has"),
     "request.spec.signerName": ("kubernetes.io/kube-apiserver-client", "the controller does not decide such a request"),
     "request.spec_digest": ("00" * 32, "not the one whose digest the line has"),

@@ -21,7 +21,6 @@ from signer.audit.decision_inputs import (
     ClaimStage,
     DecisionInputs,
     MachineStage,
-    RepeatStage,
     RequestStage,
     SnapshotStage,
 )
@@ -75,7 +74,7 @@ st.register_type_strategy(
     st.builds(AttestedNode, journal=st.lists(st.from_type(JournalEntry), max_size=3).map(tuple)),
 )
 
-STAGES = [SnapshotStage, ClaimStage, RepeatStage, BuiltinStage, Asks]
+STAGES = [SnapshotStage, ClaimStage, BuiltinStage, Asks]
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
@@ -171,6 +170,6 @@ def test_an_unknown_kind_of_requester() -> None:
 
 def test_stages_are_told_apart_by_their_fields() -> None:
     """Two with the same fields would be read back as each other."""
-    kinds = [SnapshotStage, RequestStage, ClaimStage, AnswerStage, MachineStage, RepeatStage, BuiltinStage]
+    kinds = [SnapshotStage, RequestStage, ClaimStage, AnswerStage, MachineStage, BuiltinStage]
     names = [frozenset(field.name for field in fields(kind)) for kind in kinds]
     assert len(set(names)) == len(kinds)

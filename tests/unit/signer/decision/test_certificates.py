@@ -23,7 +23,6 @@ from signer.decision.certificates import (
     journal_entry,
     plan,
     repeat,
-    repeat_approved,
     repeat_for_key,
     sign,
     signing_hash,
@@ -175,23 +174,6 @@ class TestRepeatForKey:
         repeated = await repeat_for_key(self.copy_of(request), facts, record, authority())
         assert isinstance(repeated, Approve)
         assert (repeated.certificate, repeated.entry) == (certificate.pem, entry)
-        again = await repeat_approved(self.copy_of(request), record, authority(), NOW)
-        assert isinstance(again, Approve)
-        assert again.certificate == certificate.pem
-
-    @pytest.mark.parametrize(
-        "usages",
-        [
-            pytest.param(("digital signature", "client auth", "code signing"), id="no kubelet's"),
-            pytest.param(("digital signature", "client auth", "server auth"), id="both purposes"),
-            pytest.param((), id="none"),
-        ],
-    )
-    async def test_a_copy_that_asks_for_what_no_certificate_may_have(self, usages: tuple[str, ...]) -> None:
-        """Where somebody approved it nothing has judged its shape yet; the checks that follow say what is wrong."""
-        request, record, _, _ = await issued()
-        copy = self.copy_of(request, usages=usages)
-        assert isinstance(await repeat_approved(copy, record, authority(), NOW), NotRepeatable)
 
     async def test_a_renewal_with_the_same_key_gets_its_own(self) -> None:
         request, record, entry, _ = await issued()
@@ -234,14 +216,12 @@ class TestRepeatForKey:
             changed = replace(record, journal=(other,))
             facts = machine_facts(record=changed)
             assert isinstance(await repeat_for_key(request, facts, changed, authority()), NotRepeatable)
-            assert isinstance(await repeat_approved(request, changed, authority(), NOW), NotRepeatable)
 
     async def test_what_would_not_be_the_same_certificate(self) -> None:
         request, record, entry, _ = await issued()
         changed = replace(record, journal=(replace(entry, certificate_digest="00" * 32),))
         facts = machine_facts(record=changed)
         assert isinstance(await repeat_for_key(request, facts, changed, authority()), NotRepeatable)
-        assert isinstance(await repeat_approved(request, changed, authority(), NOW), NotRepeatable)
 
 
 class TestAskedSince:

@@ -17,11 +17,9 @@ from signer.rules.machine import (
     MachineGone,
     NoRecord,
     NothingToProve,
-    RepeatFacts,
     former_identity_has_run_out,
     instance_to_prove_gone,
     require_proven_gone,
-    require_repeatable,
     the_machine,
 )
 from tests.unit.signer.builders import (
@@ -134,45 +132,6 @@ class TestState:
     def test_a_token_joins_no_machine_without_bootstrap_data(self) -> None:
         facts = machine_facts(machine=machine_view(bootstrap_ready=False, node_ref=NODE))
         assert deferred(judge, facts).reason == Reason.MACHINE_NOT_READY
-
-
-class TestRepeat:
-    """A certificate that a record already has is issued again."""
-
-    @staticmethod
-    def facts(**changes: Any) -> RepeatFacts:
-        given: dict[str, Any] = {
-            "requester": BOOTSTRAP[0],
-            "cluster": cluster_view(),
-            "policy": policy(),
-            "machine": machine_view(),
-            "record": record(),
-        }
-        return RepeatFacts(**given | changes)
-
-    def test_while_nothing_is_deleted(self) -> None:
-        require_repeatable(self.facts())
-
-    @pytest.mark.parametrize(
-        ("changes", "reason"),
-        [
-            ({"machine": machine_view(deleting=True)}, Reason.MACHINE_DELETING),
-            ({"cluster": cluster_view(deleting=True)}, Reason.CLUSTER_DELETING),
-        ],
-    )
-    def test_while_it_is_deleted(self, changes: dict[str, Any], reason: Reason) -> None:
-        assert refused(require_repeatable, self.facts(**changes)).reason == reason
-        renewal = self.facts(requester=AS_NODE[0], **changes)
-        require_repeatable(renewal)
-        none = replace(renewal, policy=policy(certificates={"deletingDuration": "0s"}))
-        assert refused(require_repeatable, none).reason == reason
-
-    def test_another_machine_has_the_provider_id_now(self) -> None:
-        """Also if the record is older than the Cluster, as after a move."""
-        moved = cluster_view(created=NOW + timedelta(hours=1))
-        other = machine_view(name="other", uid="m-2", deleting=True)
-        facts = self.facts(requester=AS_NODE[0], cluster=moved, machine=other)
-        assert refused(require_repeatable, facts).reason == Reason.MACHINE_DELETING
 
 
 class TestNodeName:

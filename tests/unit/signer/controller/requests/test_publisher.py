@@ -187,19 +187,8 @@ async def test_a_request_without_annotations_gets_none() -> None:
     assert await annotations_after(manifest(), approval()) == [("approval", None), ("status", None)]
 
 
-async def test_annotations_of_an_approval_before_a_restart_are_kept() -> None:
-    """The certificate is signed from the journal, which does not have them; they came with the approval."""
-    approved = {"type": "Approved", "status": "True", "reason": "Attested", "message": "Attested by tpm"}
-    csr = annotated(OURS, conditions=[approved])
-    assert await annotations_after(csr, approval()) == [("status", OURS)]
-
-
-@pytest.mark.parametrize(
-    "changes", [{"message": "approved by kubectl"}, {"reason": "KubectlApprove"}, {"type": "Other"}]
-)
-async def test_an_approval_by_another_party_keeps_no_forged_annotations(changes: dict[str, str]) -> None:
-    ours = {"type": "Approved", "status": "True", "reason": "Attested", "message": "Attested by tpm"}
-    csr = annotated(FORGED, conditions=[{**ours, **changes}, {"type": "Approved", "status": "True"}])
+async def test_the_certificate_of_an_approved_request_brings_the_annotations() -> None:
+    csr = annotated(FORGED, conditions=[{"type": "Approved", "status": "True", "reason": "Attested"}])
     assert await annotations_after(csr, approval()) == [("status", {"theirs": "kept"})]
     assert await annotations_after(csr, approval(OURS)) == [("status", {"theirs": "kept", **OURS})]
 

@@ -106,6 +106,7 @@ def request(username: str = "system:bootstrap:abcdef") -> Malformed:
         conditions=frozenset(),
         spec_digest="",
         credential=NoCredentialNamed(),
+        approval_seal="",
     )
     return Malformed(header, Reason.MALFORMED_REQUEST, "no block")
 
