@@ -276,7 +276,7 @@ def test_two_generations() -> None:
 def test_every_use_has_its_own_key() -> None:
     keys = ControllerKeys(CURRENT, OLD)
     subkeys = [subkey for use in KeyUse for subkey in keys.subkeys(use)]
-    assert len({subkey.secret for subkey in subkeys}) == len({subkey.identifier for subkey in subkeys}) == 20
+    assert len({subkey.secret for subkey in subkeys}) == len({subkey.identifier for subkey in subkeys}) == 24
     assert {CURRENT, OLD}.isdisjoint(subkey.secret for subkey in subkeys)
 
 
