@@ -1,7 +1,8 @@
 """The chain: each line has the digest of the line before it, across files too.
 
-The chain reveals a line that was changed, removed, inserted or moved, unless all later lines were rewritten too. It
-does not reveal a truncated end. A writer of the file can do both: copy the lines, or at least the last digest.
+The chain reveals a line that was changed, removed, inserted or moved, unless all later lines were rewritten too. A
+writer of the file could do that; the MACs of the lines (:mod:`signer.audit.line_mac`) reveal it. A truncated end is
+revealed by the published head (:mod:`signer.model.audit_head`).
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
+from signer.audit.line_mac import LineMac, MalformedMac, NoMac, take_mac
 from signer.model.program_version import program_version
 
 VERSION: Final = "audit.attestation.cluster.x-k8s.io/v1"
@@ -64,6 +67,11 @@ class Link:
         return Link(self.chain, self.sequence + 1, digest_of_line(line))
 
 
+def new_chain() -> Link:
+    """The end of a chain without lines."""
+    return Link(secrets.token_hex(16), -1, NOTHING_BEFORE)
+
+
 @dataclass(frozen=True, slots=True)
 class ChainedLine:
     """A well-formed line. Its place in the chain is not verified."""
@@ -74,6 +82,7 @@ class ChainedLine:
     previous: str
     content: Mapping[str, Any]
     digest: str
+    mac: LineMac | NoMac = field(default_factory=NoMac)
 
     @property
     def link(self) -> Link:
@@ -154,9 +163,13 @@ def read_line(line: bytes) -> AnyLine:
         return Unreadable("is of an unknown kind", digest, ended=True)
     if type(sequence) is not int or not 0 <= sequence <= _MAXIMUM_SEQUENCE or _CHAIN.fullmatch(chain) is None:
         return Unreadable("has no valid place in a chain", digest, ended=True)
+    try:
+        mac = take_mac(line, content)
+    except MalformedMac:
+        return Unreadable("has a malformed MAC", digest, ended=True)
     if kind == START and not _is_start(content):
         return Unreadable("is not a valid start line", digest, ended=True)
-    return ChainedLine(kind, chain, sequence, previous, content, digest)
+    return ChainedLine(kind, chain, sequence, previous, content, digest, mac)
 
 
 def _is_start(content: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Appends lines to a file or a stream: one write for each line, one flush for many lines, and no line is rewritten.
+"""Appends lines to a file: one write for each line, one flush for many lines, and no line is rewritten.
 
 A file belongs to one process. If another process renames, deletes or replaces it, no gap is hidden.
 """
@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,14 +22,16 @@ from signer.audit.chain import (
     CANARY,
     DECISION,
     MAXIMUM_LINE_BYTES,
-    NOTHING_BEFORE,
     START,
     ChainedLine,
     Link,
     digest_of_line,
+    new_chain,
     read_line,
     start_content,
 )
+from signer.audit.kept_lines import require_line_in
+from signer.audit.line_mac import LineSeals, NoKeyYet, with_mac
 
 _MODE: Final = 0o600
 _BACKUP_TIME: Final = r"-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{6}"
@@ -73,7 +74,8 @@ def encoded(content: Content) -> bytes:
     return content if isinstance(content, bytes) else content.encoded
 
 
-def _kind(content: Content) -> str:
+def kind_of(content: Content) -> str:
+    """The kind of the content's line."""
     return _KINDS[type(content)]
 
 
@@ -82,7 +84,42 @@ class AuditLogInUse(Exception):
 
 
 class Lines(Protocol):
-    """Destination of lines, written in batches. Not thread-safe."""
+    """Destination of lines, written in batches. Not thread-safe, but for the properties."""
+
+    seals: LineSeals
+    """Makes the MACs of the following lines."""
+
+    @property
+    def end(self) -> Link:
+        """The last line that was written and flushed; its sequence is -1 before the first."""
+        ...
+
+    @property
+    def filled_files(self) -> int:
+        """Number of files that became full."""
+        ...
+
+    @property
+    def continues_earlier_chain(self) -> bool:
+        """Whether the lines continue a chain that was there when the log was opened."""
+        ...
+
+    def require_line(self, line: Link) -> None:
+        """Require that a line that was written before is still there.
+
+        Raises:
+            LinesRemoved: it is not.
+            OSError: the log cannot be read.
+        """
+        ...
+
+    def begin_new_chain(self) -> None:
+        """Begin another chain, which is not linked to the lines so far.
+
+        Raises:
+            OSError: its start line was not written and flushed.
+        """
+        ...
 
     def write(self, contents: Sequence[Content]) -> None:
         """Append the lines, and flush them.
@@ -95,43 +132,6 @@ class Lines(Protocol):
     def close(self) -> None:
         """Close the file."""
         ...
-
-
-def _new_chain() -> Link:
-    return Link(secrets.token_hex(16), -1, NOTHING_BEFORE)
-
-
-class StreamLines:
-    """Writes lines to a pipe or terminal, which cannot be flushed to a disk. The reader has to store them."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._link = _new_chain()
-        self._begun = self._unended = False
-
-    def write(self, contents: Sequence[Content]) -> None:
-        """See :class:`Lines`."""
-        try:
-            if not self._begun:
-                self._put(START, start_content(""))
-                self._begun = True
-            for content in contents:
-                self._put(_kind(content), encoded(content))
-        except OSError:
-            self._begun = False  # the next write begins with a start line after the partial line
-            raise
-
-    def close(self) -> None:
-        """Nothing to do: the stream stays open."""
-
-    def _put(self, kind: str, content: bytes) -> None:
-        line = self._link.next_line(kind, content)
-        left = memoryview((b"\n" if self._unended else b"") + line + b"\n")
-        self._unended = True
-        while left:
-            left = left[os.write(self._descriptor, left) :]
-        self._unended = False
-        self._link = self._link.after(line)
 
 
 @dataclass(slots=True)
@@ -164,6 +164,8 @@ class FileLines:
         """
         if not path.name or path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder: name a file in it", str(path))
+        self.seals: LineSeals = NoKeyYet()
+        self._filled_files = 0
         self._path = path
         self._maximum_bytes = maximum_bytes
         self._maximum_backups = maximum_backups
@@ -171,15 +173,48 @@ class FileLines:
         self._flush = flush
         self._write = write
         self._lock = _locked(path.with_name(path.name + ".lock"))
-        self._end = _new_chain()
+        self._end = new_chain()
         """The last written line. A new file, or one without our lines, continues from it."""
         self._flushed = self._end
         """The last flushed line, on which others may rely. A file that ends before it is an older one."""
         self._file: _Open | None = None
+        fresh = self._end.chain
         try:
             self._file = self._opened()
         except OSError:
             os.close(self._lock)
+            raise
+        self._continues_earlier_chain = self._file.link.chain != fresh
+
+    @property
+    def end(self) -> Link:
+        """See :class:`Lines`."""
+        return self._flushed
+
+    @property
+    def filled_files(self) -> int:
+        """See :class:`Lines`."""
+        return self._filled_files
+
+    @property
+    def continues_earlier_chain(self) -> bool:
+        """See :class:`Lines`."""
+        return self._continues_earlier_chain
+
+    def require_line(self, line: Link) -> None:
+        """See :class:`Lines`."""
+        require_line_in((self._path, *reversed(self._backups())), line)
+
+    def begin_new_chain(self) -> None:
+        """See :class:`Lines`."""
+        try:
+            file = self._in_place()
+            file.link = new_chain()
+            self._put(file, START, start_content(""))
+            self._flush_all(file)
+            self._continues_earlier_chain = False
+        except OSError:
+            self._abandon()
             raise
 
     def write(self, contents: Sequence[Content]) -> None:
@@ -188,7 +223,7 @@ class FileLines:
             file = self._in_place()
             for content in contents:
                 file = self._rotated(file, len(encoded(content)) + MAXIMUM_HEADER_BYTES)
-                self._put(file, _kind(content), encoded(content))
+                self._put(file, kind_of(content), encoded(content))
             self._flush_all(file)
             self._require_in_place(file)
         except OSError:
@@ -266,7 +301,7 @@ class FileLines:
         self._flushed = file.link
 
     def _put(self, file: _Open, kind: str, content: bytes) -> None:
-        line = file.link.next_line(kind, content)
+        line = with_mac(file.link.next_line(kind, content), self.seals)
         file.size += _write_whole(self._write, file.descriptor, line + b"\n")
         file.link = file.link.after(line)
 
@@ -277,6 +312,7 @@ class FileLines:
         self._flush_all(file)
         self._require_in_place(file)  # another process's file must not become a backup
         self._path.rename(self._backup_name())
+        self._filled_files += 1
         self._abandon()
         opened = self._file = self._opened()
         self._delete_oldest()

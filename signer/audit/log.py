@@ -6,14 +6,20 @@ A thread writes the lines in batches (:mod:`signer.audit.lines`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from signer.audit.chain import MAXIMUM_LINE_BYTES
-from signer.audit.lines import MAXIMUM_HEADER_BYTES, Content, FileLines, Lines, StreamLines, encoded
+from signer.audit.chain import MAXIMUM_LINE_BYTES, Link
+from signer.audit.line_mac import LineSeals, NoKeyYet
+from signer.audit.lines import MAXIMUM_HEADER_BYTES, Content, FileLines, Lines, encoded
+from signer.audit.stream_lines import StreamLines
+from signer.model.decision import Deferred
+from signer.model.seal import ControllerKeys, KeyUse, Seals
 
 STANDARD_OUTPUT: Final = "-"
 DEFAULT_MAXIMUM_MEBIBYTES: Final = 100
+_NO_KEYS: Final = NoKeyYet()
 
 
 class AuditLogUnavailable(Exception):
@@ -44,8 +50,58 @@ class GroupedAuditLog:
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
+        self._seals: Callable[[], LineSeals] = lambda: _NO_KEYS
+        self._new_chain_wanted = False
+        self.file_filled = asyncio.Event()
+        """Set when a file became full."""
         self._waiting: list[tuple[Content, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
+
+    def use_keys(self, keys: Callable[[], ControllerKeys]) -> None:
+        """Give the following lines MACs with these keys. ``keys`` raises Deferred while there are none.
+
+        No line is written before there are keys. If they become unavailable, the last ones stay in use.
+        """
+
+        last: list[Seals] = []
+
+        def seals() -> Seals:
+            try:
+                last[:] = [Seals(keys(), KeyUse.AUDIT_LINE)]
+            except Deferred as error:
+                if not last:
+                    raise AuditLogUnavailable(f"lines have MACs, and {error.defer.message}") from error
+            return last[0]
+
+        self._seals = seals
+
+    @property
+    def end(self) -> Link:
+        """The last line that is on the disk; its sequence is -1 before the first."""
+        return self._lines.end
+
+    @property
+    def continues_earlier_chain(self) -> bool:
+        """Whether the lines continue a chain that was there when the log was opened."""
+        return self._lines.continues_earlier_chain
+
+    async def require_line(self, line: Link) -> None:
+        """Require that a line that was written before is still in the log.
+
+        Raises:
+            LinesRemoved: it is not.
+            OSError: the log cannot be read.
+        """
+        await asyncio.to_thread(self._lines.require_line, line)
+
+    def begin_new_chain(self) -> None:
+        """Begin another chain with the next line."""
+        self._new_chain_wanted = True
+
+    @property
+    def begins_new_chain(self) -> bool:
+        """Whether the next line begins another chain."""
+        return self._new_chain_wanted
 
     async def append(self, content: Content) -> None:
         """See :class:`AuditLog`."""
@@ -62,7 +118,13 @@ class GroupedAuditLog:
             batch, self._waiting = self._waiting, []
             failure: AuditLogUnavailable | None = None
             try:
-                await asyncio.to_thread(self._lines.write, [content for content, _ in batch])
+                self._lines.seals = self._seals()
+                before = self._lines.filled_files
+                await asyncio.to_thread(self._write, [content for content, _ in batch])
+                if self._lines.filled_files > before:
+                    self.file_filled.set()
+            except AuditLogUnavailable as error:
+                failure = error
             except Exception as error:  # noqa: BLE001 - every failure is reported to the waiting callers
                 failure = AuditLogUnavailable(f"the audit log cannot be written: {_cause(error)}")
             for _, written in batch:
@@ -72,6 +134,12 @@ class GroupedAuditLog:
                     written.set_result(None)
                 else:
                     written.set_exception(AuditLogUnavailable(str(failure)))
+
+    def _write(self, contents: list[Content]) -> None:
+        if self._new_chain_wanted:
+            self._lines.begin_new_chain()
+            self._new_chain_wanted = False
+        self._lines.write(contents)
 
     async def close(self) -> None:
         """Write the waiting lines and close the file."""

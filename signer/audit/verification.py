@@ -1,4 +1,4 @@
-"""Verifies audit logs: the chain of all files, the form of every line, and each decision by a replay."""
+"""Verifies audit logs: the chain of all files, MACs, the form of every line, and each decision by a replay."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from signer.audit.access_line import EndLine, GrantsSoFar, IssuanceLine, read_end_line, read_issuance_line
+from signer.audit.authenticity import Evidence, MacCheck
 from signer.audit.canary_line import read_canary_line
 from signer.audit.chain import (
     ACCESS_ENDED,
@@ -25,6 +26,7 @@ from signer.audit.chain import (
 from signer.audit.comparison import Comparison, Differs, compare
 from signer.audit.decision_line import DecisionLine, read_decision_line
 from signer.audit.errors import Inconsistent
+from signer.audit.findings import Broken, MacsChecked, MacsNotChecked, Noticed, Place
 from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.values import InvalidValue
 from signer.model.decision import printable
@@ -41,19 +43,6 @@ _NO_LINE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place of a line."""
-
-    file: str
-    """Name of the file, escaped for printing."""
-    line: int
-    """Number of the line, from 1."""
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-@dataclass(frozen=True, slots=True)
 class ReplayedDecision:
     """A decision and the result of its replay. The line itself, ten times as large in memory, is dropped."""
 
@@ -66,22 +55,6 @@ class ReplayedDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """The log was changed or damaged."""
-
-    place: Place
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Noticed:
-    """Not an error, but worth knowing."""
-
-    place: Place
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
 class VerifiedAccess:
     """A line of an access grant that is what it says."""
 
@@ -90,7 +63,7 @@ class VerifiedAccess:
     key_id: str
 
 
-Finding: TypeAlias = ReplayedDecision | VerifiedAccess | Broken | Noticed
+Finding: TypeAlias = ReplayedDecision | VerifiedAccess | Broken | Noticed | MacsChecked | MacsNotChecked
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +171,13 @@ def _beginning_of(path: Path) -> _Beginning:
     return _UNKNOWN
 
 
-async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterator[Finding]:
+async def verify(paths: Sequence[Path], plugins: ReplayAttestors, evidence: Evidence) -> AsyncIterator[Finding]:
     """All findings about these files, in order.
 
     Raises:
         OSError: a file cannot be read.
     """
-    chain, written_by, grants = _Chain(), "", GrantsSoFar.none()
+    chain, macs, written_by, grants = _Chain(), MacCheck(evidence), "", GrantsSoFar.none()
     for path in paths:
         number, any_of_ours = 0, False
         for number, line in enumerate(read_lines(path), start=1):
@@ -213,6 +186,8 @@ async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterat
                 yield finding
             if isinstance(line, ChainedLine):
                 any_of_ours = True
+                for of_mac in macs.take(place, line):
+                    yield of_mac
                 if line.kind == DECISION:
                     yield _by_version(await _replayed(place, line, plugins), written_by)
                 elif line.kind == CANARY:
@@ -227,6 +202,8 @@ async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterat
             yield Broken(Place(printable(path.name), 1), _NO_LINE if number else _EMPTY)
     for finding in chain.ends():
         yield finding
+    for at_end in macs.ends():
+        yield at_end
 
 
 def _by_version(finding: ReplayedDecision | Broken, written_by: str) -> ReplayedDecision | Broken:

@@ -19,15 +19,14 @@ from rich.text import Text
 
 from attestors.registry import Registry
 from signer.audit.access_line import EndLine, IssuanceLine
+from signer.audit.authenticity import Evidence
 from signer.audit.comparison import Comparison, Differs, Reproduced, ReproducedInPart
 from signer.audit.decision_inputs import NotReached
 from signer.audit.decision_line import DecisionLine, NoEntry
+from signer.audit.findings import Broken, MacsChecked, MacsNotChecked, NoHeads, Noticed, Place
 from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.verification import (
-    Broken,
     Finding,
-    Noticed,
-    Place,
     ReplayedDecision,
     VerifiedAccess,
     access_lines,
@@ -37,6 +36,7 @@ from signer.audit.verification import (
     verify,
 )
 from signer.cli.arguments import not_installed
+from signer.cli.audit_evidence import add_evidence, read_evidence
 from signer.cli.output import print_as_json, print_report, print_to_stderr
 from signer.configuration import InvalidConfiguration, operator_settings, read_attestors
 from signer.model.decision import printable
@@ -58,10 +58,10 @@ def add_audit(parser: argparse.ArgumentParser) -> None:
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
     verifying = subcommands.add_parser(
         "verify",
-        help="check that no line was changed, and replay every decision",
-        description="Works offline and changes nothing. Exit code 0: the log is intact and every replayed decision is "
-        "the same; 1: the log was changed, or a decision differs; 2: wrong usage or configuration; 74: the report "
-        "cannot be written.",
+        help="check that no line was changed or removed, and replay every decision",
+        description="Changes nothing, and works offline without --management-cluster. Exit code 0: the log is intact "
+        "and every replayed decision is the same; 1: the log was changed, or a decision differs; 2: wrong usage or "
+        "configuration, or the management cluster cannot be read; 74: the report cannot be written.",
     )
     verifying.set_defaults(command=_verify)
     _add_files(verifying)
@@ -71,6 +71,7 @@ def add_audit(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the controller's --config, for attestors that need the operator's settings",
     )
+    add_evidence(verifying)
     showing = subcommands.add_parser(
         "show",
         help="print the decisions about one request, node or certificate, or who has an access grant",
@@ -103,7 +104,7 @@ def _verify(options: argparse.Namespace) -> int:
     for message in not_installed(configured):  # no error: the log may be that of another installation
         print_to_stderr(message)
     plugins = ReplayAttestors(Registry(), partial(operator_settings, configured))
-    findings = _findings(options, plugins)
+    findings = _findings(options, plugins, read_evidence(options))
     if options.output == "json":
         print_as_json(findings_as_json(findings))
     else:
@@ -111,9 +112,9 @@ def _verify(options: argparse.Namespace) -> int:
     return EXIT_BAD if any(map(is_bad, findings)) else 0
 
 
-def _findings(options: argparse.Namespace, plugins: ReplayAttestors) -> list[Finding]:
+def _findings(options: argparse.Namespace, plugins: ReplayAttestors, evidence: Evidence) -> list[Finding]:
     async def collect() -> list[Finding]:
-        return [finding async for finding in verify(files_in_order(options.files), plugins)]
+        return [finding async for finding in verify(files_in_order(options.files), plugins, evidence)]
 
     try:
         return asyncio.run(collect())
@@ -133,7 +134,15 @@ def findings_as_json(findings: Sequence[Finding]) -> dict[str, Any]:
         ],
         "broken": [_remark(one.place, one.why) for one in findings if isinstance(one, Broken)],
         "noticed": [_remark(one.place, one.what) for one in findings if isinstance(one, Noticed)],
+        "macs": [_macs_as_json(one) for one in findings if isinstance(one, MacsChecked | MacsNotChecked)][-1],
     }
+
+
+def _macs_as_json(one: MacsChecked | MacsNotChecked) -> dict[str, Any]:
+    if isinstance(one, MacsNotChecked):
+        return {"checked": False, "linesWithMAC": one.with_mac, "linesWithoutMAC": one.without_mac}
+    checked = {"checked": True, "authenticLines": one.lines, "headsChecked": not isinstance(one.heads, NoHeads)}
+    return checked if isinstance(one.heads, NoHeads) else {**checked, "publishedChains": one.heads}
 
 
 def _judged_as_json(one: ReplayedDecision) -> dict[str, Any]:
@@ -173,7 +182,7 @@ def show_findings(findings: Sequence[Finding], console: Console) -> None:
     for one in findings:
         if isinstance(one, Noticed):
             console.print(Text(f"note: {one.place}: {one.what}", style="yellow"))
-    bad = [one for one in findings if is_bad(one)]
+    bad = [one for one in findings if isinstance(one, Broken | ReplayedDecision) and is_bad(one)]
     for one in bad:
         console.print(Text(f"{one.place}: {_why(one)}", style="red"))
     if bad:
@@ -187,6 +196,19 @@ def show_findings(findings: Sequence[Finding], console: Console) -> None:
         access = sum(isinstance(one, VerifiedAccess) for one in findings)
         if access:
             console.print(Text(f"{access} lines of access grants are what they say.", style="green"))
+    for one in findings:
+        if isinstance(one, MacsChecked | MacsNotChecked):
+            console.print(_macs(one))
+
+
+def _macs(one: MacsChecked | MacsNotChecked) -> Text:
+    if isinstance(one, MacsNotChecked):
+        why = f"{one.without_mac} lines have none, and no controller key was given for {one.with_mac}"
+        return Text(f"MACs were not checked: {why}. Only the chain was; see --management-cluster.", style="yellow")
+    text = f"{one.lines} lines have a right MAC"
+    if isinstance(one.heads, NoHeads):
+        return Text(f"{text}. No published heads were given: a cut end would not be found.", style="yellow")
+    return Text(f"{text}; {one.heads} chains reach their published heads.", style="green")
 
 
 def _taken(comparison: Comparison) -> Iterable[str]:

@@ -25,6 +25,7 @@ from signer.controller.access_wing import (
     access_tasks,
     access_wing,
 )
+from signer.controller.audit_heads import AuditHeadPublisher, NoAuditHeads, audit_heads
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.canary.service import CanaryService
@@ -408,6 +409,7 @@ async def _run(
             monotonic=options.monotonic,
         )
         served = ClusterAPIWatch(client, caches.version, stop)
+        heads = audit_heads(options.audit_log, client, configuration.namespace, caches.authentic.keys, options.now)
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(caches.run(client), name="caches"),
@@ -419,6 +421,7 @@ async def _run(
             ]
             try:
                 if await _filled_or_stopped(caches, bootstrap_tokens, stop):
+                    await heads.publish()
                     running.append(tasks.create_task(fleet.run(), name="fleet"))
                     running += [
                         tasks.create_task(supervised(name, run, failed), name=name)
@@ -427,6 +430,7 @@ async def _run(
                             ("garbage collection", garbage_collector.run),
                             ("restoration", restoration.run),
                             ("unserved policies", unserved.run),
+                            ("audit heads", heads.run),
                             *rotation_tasks(shared.rotation),
                             *access_tasks(shared.access),
                         )
@@ -437,7 +441,7 @@ async def _run(
                     await stop.wait()
                     _LOG.info("draining")
                     await fleet.drain(DRAIN_SECONDS)
-                    await _flush(recorder)
+                    await _flush(recorder, heads)
             finally:
                 for task in running:
                     task.cancel()
@@ -455,11 +459,13 @@ def _process_gauges(health: Health, caches: Caches, recorder: Recorder) -> Proce
     )
 
 
-async def _flush(recorder: Recorder) -> None:
-    """Write the remaining Events, for a bounded time, so that a slow management cluster does not delay the shutdown."""
+async def _flush(recorder: Recorder, heads: AuditHeadPublisher | NoAuditHeads) -> None:
+    """Write the remaining Events and publish the end of the audit log, for a bounded time, so that a slow management
+    cluster does not delay the shutdown.
+    """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FLUSH_SECONDS):
-            await recorder.flush()
+            await asyncio.gather(recorder.flush(), heads.publish())
 
 
 async def _filled_or_stopped(caches: Caches, tokens: BootstrapTokens, stop: asyncio.Event) -> bool:

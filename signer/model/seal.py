@@ -64,6 +64,9 @@ class KeyUse(enum.Enum):
     """The controller's approvals of CSRs, in an annotation."""
     REMOVED_BINDINGS = b"node-attestation removed bindings v1"
     """The ConfigMaps with the bindings that Enforce removed."""
+    AUDIT_LINE = b"node-attestation audit line v1"
+    AUDIT_HEAD = b"node-attestation audit head v1"
+    """The published ends of audit logs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "rbac": {
         "inventoryNamespaces": ["team-a"],
         "ownerReferences": True,
+        "admissionPolicies": True,
         "infrastructureStatus": True,
         "infrastructureMachines": {"enabled": True, "resources": ["metal3machines"]},
         "bareMetalHosts": True,

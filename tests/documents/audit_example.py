@@ -11,8 +11,10 @@ from typing import Final
 from rich.console import Console
 
 from attestors.registry import Registry
+from signer.audit.authenticity import NoControllerKey
+from signer.audit.findings import Broken
 from signer.audit.replay_attestors import ReplayAttestors
-from signer.audit.verification import Broken, Finding, decisions, verify
+from signer.audit.verification import Finding, decisions, verify
 from signer.cli.audit import show_described, show_findings
 from signer.configuration import operator_settings, read_attestors
 from tests.documents.markdown import ROOT
@@ -28,7 +30,7 @@ def verified(*, with_config: bool = True) -> str:
     plugins = ReplayAttestors(Registry(), partial(operator_settings, configured))
 
     async def collect() -> list[Finding]:
-        return [finding async for finding in verify([_LOG], plugins)]
+        return [finding async for finding in verify([_LOG], plugins, NoControllerKey())]
 
     return _printed(lambda console: show_findings(asyncio.run(collect()), console))
 

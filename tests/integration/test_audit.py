@@ -15,8 +15,10 @@ from signer.audit.lines import FileLines
 from signer.audit.log import GroupedAuditLog
 from signer.cli import main
 from signer.controller.run import ControllerOptions
-from signer.kube.resources import SECRETS
+from signer.kube.resources import CONFIG_MAPS, SECRETS
+from signer.model.audit_head import HEADS_NAME
 from signer.model.signing_request import spec_digest
+from signer.store.controller_key import SECRET_NAME
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import (
     SECRETS_IN_PLAY,
@@ -197,6 +199,29 @@ def test_a_restart_continues_the_chain(harness: Harness, path: Path, config: Pat
     assert len({json.loads(line)["chain"] for line in path.read_text().splitlines()}) == 1
 
 
+def test_the_end_is_published_when_the_controller_stops(
+    harness: Harness, path: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the key and the published head, a log without its last line is found."""
+    cluster = harness.cluster()
+    running = harness.run(ControllerOptions(audit_log=GroupedAuditLog(FileLines(path, 0, 0))))
+    harness.join(cluster, "one")
+    running.stop()
+    running.wait_ended()
+    objects = []
+    for name, resource in ((SECRET_NAME, SECRETS), (HEADS_NAME, CONFIG_MAPS)):
+        file = path.with_name(f"{name}.json")
+        file.write_text(json.dumps(harness.management.client.get(resource.object(name, CONTROLLER_NAMESPACE))))
+        objects.append(str(file))
+    verify = ["audit", "verify", str(path), "--config", str(config), "--controller-key", objects[0]]
+    assert main([*verify, "--heads", objects[1]]) == 0
+    assert "1 chains reach their published heads" in capsys.readouterr().out
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    assert main(verify) == 0
+    assert main([*verify, "--heads", objects[1]]) == 1
+    assert "1 line missing at the end" in " ".join(capsys.readouterr().out.split())
+
+
 # A log whose chain was made anew after a change: the facts still have to give the decision.
 
 
@@ -208,7 +233,7 @@ def honest(shared_harness: Harness, tmp_path_factory: pytest.TempPathFactory) ->
     run_audited(shared_harness, FileLines(path, 0, 0))
     shared_harness.join(cluster, "good")
     content = contents(path)[-1]  # it may have waited before, until its Machine was known
-    for name in ("version", "kind", "chain", "sequence", "previous"):
+    for name in ("version", "kind", "chain", "sequence", "previous", "mac"):
         del content[name]
     return json.dumps(content).encode()
 

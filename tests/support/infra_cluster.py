@@ -13,7 +13,7 @@ _ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": Tr
 INFRASTRUCTURE: Final = Resource("infrastructure.cluster.x-k8s.io", "v1beta2", "tests", namespaced=True)
 
 
-def _definition(*fields: str) -> JsonObject:
+def infrastructure_definition(*fields: str) -> JsonObject:
     """The CustomResourceDefinition of InfraClusters and InfraMachines, with these status fields."""
     status = {"type": "object", "properties": {field: {"type": "string"} for field in ("phase", *fields)}}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": _ANYTHING, "status": status}}}
@@ -37,7 +37,7 @@ def _definition(*fields: str) -> JsonObject:
 def add_infra_cluster(cluster: WorldCluster, *fields: str) -> None:
     """Create the object of the Cluster's infrastructureRef, owned by it, of a kind with these status fields."""
     client = cluster.management.client
-    definition = _definition(*fields)
+    definition = infrastructure_definition(*fields)
     client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
     client.wait_for(
         CUSTOM_RESOURCE_DEFINITIONS.collection(),

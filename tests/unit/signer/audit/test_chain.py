@@ -23,8 +23,9 @@ from signer.audit.chain import (
     read_lines,
     start_content,
 )
+from signer.audit.findings import Broken, Noticed
 from signer.audit.lines import FileLines
-from signer.audit.verification import Broken, Noticed, files_in_order
+from signer.audit.verification import files_in_order
 from signer.model.program_version import program_version
 from tests.unit.signer.audit.found import broken, found_in
 
@@ -407,4 +408,5 @@ def test_the_name_of_a_file_is_shown_escaped(log: Path) -> None:
     hostile = log.rename(log.with_name("audit-\x1b[2J.log"))
     hostile.write_bytes(b"")
     (found,) = asyncio.run(found_in(hostile))
+    assert isinstance(found, Broken)
     assert str(found.place) == r"audit-\x1b[2J.log:1"

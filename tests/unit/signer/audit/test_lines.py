@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from signer.audit.lines import AuditLogInUse, FileLines, StreamLines
+from signer.audit.lines import AuditLogInUse, FileLines
+from signer.audit.stream_lines import StreamLines
 from tests.unit.signer.audit.found import broken, noticed, numbers
 
 

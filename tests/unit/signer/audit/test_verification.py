@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from attestors.registry import Registry
+from signer.audit.authenticity import NoControllerKey
 from signer.audit.chain import DECISION, NOTHING_BEFORE, START, Link, digest_of_line
 from signer.audit.comparison import Differs
+from signer.audit.findings import Broken
 from signer.audit.replay_attestors import ReplayAttestors
-from signer.audit.verification import Broken, ReplayedDecision, is_bad, verify
+from signer.audit.verification import ReplayedDecision, is_bad, verify
 from signer.configuration import operator_settings
 from signer.model.program_version import program_version
 from tests.unit.signer.audit.test_consistency import Content, logged
@@ -27,7 +29,8 @@ def verdict(path: Path, program: str, content: Content) -> ReplayedDecision | Br
     path.write_bytes(start + b"\n" + line + b"\n")
 
     async def last() -> ReplayedDecision | Broken:
-        *_, found = [one async for one in verify([path], ReplayAttestors(Registry(), partial(operator_settings, {})))]
+        plugins = ReplayAttestors(Registry(), partial(operator_settings, {}))
+        *_, found, _ = [one async for one in verify([path], plugins, NoControllerKey())]
         assert isinstance(found, ReplayedDecision | Broken)
         return found
 
@@ -81,7 +84,8 @@ def test_who_wrote_the_last_start_line_wrote_what_follows(tmp_path: Path) -> Non
     path.write_bytes(path.read_bytes() + start + b"\n" + line + b"\n")
 
     async def found() -> list[bool]:
-        judged = [one async for one in verify([path], ReplayAttestors(Registry(), partial(operator_settings, {})))]
+        plugins = ReplayAttestors(Registry(), partial(operator_settings, {}))
+        judged = [one async for one in verify([path], plugins, NoControllerKey())]
         return [
             "written by" in one.comparison.why
             for one in judged

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from signer.controller import run
+from signer.controller.audit_heads import NoAuditHeads
 from signer.controller.replicas import leadership
 from signer.controller.telemetry.recorder import Occurrence, Recorder, Subject
 from tests.unit.signer.controller.support import Clock
@@ -43,7 +44,7 @@ def recorder(calls: Calls) -> Recorder:
 
 async def test_remaining_events_are_written() -> None:
     calls = Calls(answers=True)
-    await run._flush(recorder(calls))
+    await run._flush(recorder(calls), NoAuditHeads())
     assert calls.arrived == 3
 
 
@@ -53,7 +54,7 @@ async def test_the_event_being_written_is_awaited() -> None:
     events = recorder(calls)
     writing = asyncio.create_task(events.run())
     await asyncio.sleep(0)
-    await run._flush(events)
+    await run._flush(events, NoAuditHeads())
     writing.cancel()
     assert calls.arrived == 3
 
@@ -64,7 +65,7 @@ async def test_a_hanging_management_cluster_does_not_delay_the_shutdown(
     monkeypatch.setattr(run, "FLUSH_SECONDS", 0.01)
     calls = Calls(answers=False)
     async with asyncio.timeout(30):
-        await run._flush(recorder(calls))
+        await run._flush(recorder(calls), NoAuditHeads())
     assert calls.arrived == 1
 
 

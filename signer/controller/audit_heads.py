@@ -1,0 +1,137 @@
+"""Publishes the head of the audit log in the management cluster: each minute, when a file is full, and at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from signer.audit.chain import Link
+from signer.audit.kept_lines import LinesRemoved
+from signer.audit.log import AuditLog, GroupedAuditLog
+from signer.kube.calls import GetCreatePatch
+from signer.model.audit_head import AuthenticHead, BadHead, Head, KnownHead
+from signer.model.seal import ControllerKeys
+from signer.store.audit_heads import AuditHeads, HeadDiffers, HeadNotPublished
+
+_LOG = logging.getLogger(__name__)
+INTERVAL_SECONDS: Final = 60.0
+
+
+class AuditHeadPublisher:
+    """Publishes how far the log has come.
+
+    A chain from an earlier process is continued only if the log still has the line that was published. Otherwise a new
+    chain begins, and the published head stays: it shows what is missing.
+    """
+
+    def __init__(self, log: GroupedAuditLog, heads: AuditHeads, *, now: Callable[[], datetime]) -> None:
+        self._log = log
+        self._heads = heads
+        self._now = now
+        self._is_compared = not log.continues_earlier_chain
+        """Whether a chain of an earlier process was compared with its published head."""
+        self._last: tuple[Link, str] | None = None
+        """What was published last, and under which key."""
+        self._failing = False
+        self._publishing = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Publish for ever."""
+        while True:
+            self._log.file_filled.clear()
+            await self.publish()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(INTERVAL_SECONDS):
+                    await self._log.file_filled.wait()
+
+    async def publish(self) -> None:
+        """Publish the head now, if it changed. A failure is logged, and the next call tries again."""
+        try:
+            async with self._publishing:
+                await self._publish()
+        except (HeadNotPublished, OSError) as error:
+            if not self._failing:
+                _LOG.warning(
+                    "the head of the audit log cannot be published: a cut of the log's end would not be found",
+                    extra={"error": str(error)},
+                )
+            self._failing = True
+        else:
+            self._failing = False
+
+    async def _publish(self) -> None:
+        if not self._is_compared:
+            await self._compare(self._log.end)
+            self._is_compared = True
+        end, key = self._log.end, self._heads.key_identifier
+        if end.sequence < 0 or (end, key) == self._last or self._log.begins_new_chain:
+            return
+        try:
+            await self._heads.publish(Head(end.chain, end.sequence, end.digest, self._now().replace(microsecond=0)))
+        except HeadDiffers as error:
+            self._begin_new_chain(end, error.published)
+            return
+        self._last = end, key
+
+    async def _compare(self, opened: Link) -> None:
+        """Continue the chain that was found, or begin another.
+
+        Raises:
+            HeadNotPublished: its head cannot be read.
+            OSError: the log cannot be read.
+        """
+        published = await self._heads.published(opened.chain)
+        if published is None:
+            # Lines from before MACs, or another program's. Ours must not vouch for them.
+            self._log.begin_new_chain()
+            return
+        if isinstance(published, BadHead):
+            return  # publishing finds that too, and begins a new chain
+        head = published.head
+        try:
+            await self._log.require_line(Link(head.chain, head.sequence, head.digest))
+        except LinesRemoved:
+            self._begin_new_chain(opened, published)
+        else:
+            self._heads.accept(head)
+
+    def _begin_new_chain(self, end: Link, published: KnownHead) -> None:
+        self._log.begin_new_chain()
+        known = f"line {published.head.sequence}" if isinstance(published, AuthenticHead) else published.why
+        _LOG.error(
+            "the audit log is not the one whose head is published: lines were removed or written anew, or another "
+            "program writes it; a new chain begins",
+            extra={"chain": end.chain, "sequence": end.sequence, "published": known},
+        )
+
+
+class NoAuditHeads:
+    """There is no audit log."""
+
+    async def run(self) -> None:
+        """Do nothing for ever."""
+        await asyncio.Event().wait()
+
+    async def publish(self) -> None:
+        """Do nothing."""
+
+
+def audit_heads(
+    log: AuditLog,
+    management: GetCreatePatch,
+    namespace: str,
+    keys: Callable[[], ControllerKeys],
+    now: Callable[[], datetime],
+) -> AuditHeadPublisher | NoAuditHeads:
+    """The publisher of that log's heads. The log's lines get MACs from now on.
+
+    ``keys`` raises Deferred while there are none.
+    """
+    if not isinstance(log, GroupedAuditLog):
+        return NoAuditHeads()
+    log.use_keys(keys)
+    return AuditHeadPublisher(log, AuditHeads(management, namespace, keys), now=now)
