@@ -24,7 +24,7 @@ from signer.admission.manifests import (
 from signer.admission.policy import AdmissionPolicy
 from signer.kube.calls import GetCreateReplace, GetDelete
 from signer.kube.client import JsonObject
-from signer.kube.errors import NotFound
+from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from signer.model.fields import mapping_of, text_of
 
 RIGHTS: Final = tuple(
@@ -56,6 +56,34 @@ class Installed:
 
     policy: Written
     binding: Written
+
+
+@dataclass(frozen=True, slots=True)
+class NotAllowed:
+    """The controller lacks a right. An administrator may have installed the policy, so a proof may still succeed."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotInstalled:
+    """It is not installed as it should be; the message says why. Try again."""
+
+    message: str
+
+
+async def try_install(
+    policy: AdmissionPolicy, client: GetCreateReplace
+) -> Installed | NotServed | NotAllowed | NotInstalled:
+    """:func:`install` with its errors as values, for callers that go on without the policy."""
+    try:
+        return await install(policy, client)
+    except Forbidden as error:
+        return NotAllowed(str(error))
+    except (AlreadyExists, Conflict):
+        return NotInstalled("another replica of the controller, or somebody else, writes it at the same time")
+    except (ApiError, NotOurs) as error:
+        return NotInstalled(f"it cannot be installed: {error}")
 
 
 async def install(policy: AdmissionPolicy, client: GetCreateReplace) -> Installed | NotServed:
