@@ -22,7 +22,7 @@ from signer.admission.manifests import (
     spec_digest,
 )
 from signer.admission.policy import AdmissionPolicy
-from signer.kube.calls import GetCreateReplace, GetDelete
+from signer.kube.calls import Get, GetCreateReplace, GetDelete
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from signer.model.fields import mapping_of, text_of
@@ -99,6 +99,31 @@ async def install(policy: AdmissionPolicy, client: GetCreateReplace) -> Installe
         return version
     written = await _write(policy_manifest(policy, version), client)
     return Installed(written, await _write(binding_manifest(policy, version), client))
+
+
+class Presence(enum.Enum):
+    """Whether the controller has installed a policy."""
+
+    PRESENT = "present"
+    """It is stored, perhaps in a form that somebody changed."""
+    ABSENT = "absent"
+    """It is not stored, or belongs to somebody else, or such policies are not served."""
+
+
+async def presence(policy: AdmissionPolicy, client: Get) -> Presence:
+    """Whether a policy of that name is stored that the controller made.
+
+    Raises:
+        ApiError: the API server refuses, or cannot be asked.
+    """
+    version = await served_admission(client)
+    if isinstance(version, NotServed):
+        return Presence.ABSENT
+    try:
+        found = await client.get(policy_manifest(policy, version).path)
+    except NotFound:
+        return Presence.ABSENT
+    return Presence.PRESENT if _is_ours(found) else Presence.ABSENT
 
 
 async def remove(policy: AdmissionPolicy, client: GetDelete) -> None:
