@@ -22,9 +22,9 @@ from signer.admission.manifests import (
     spec_digest,
 )
 from signer.admission.policy import AdmissionPolicy
-from signer.kube.calls import GetCreateReplace, GetDelete
+from signer.kube.calls import Get, GetCreateReplace, GetDelete
 from signer.kube.client import JsonObject
-from signer.kube.errors import NotFound
+from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from signer.model.fields import mapping_of, text_of
 
 RIGHTS: Final = tuple(
@@ -58,6 +58,34 @@ class Installed:
     binding: Written
 
 
+@dataclass(frozen=True, slots=True)
+class NotAllowed:
+    """The controller lacks a right. An administrator may have installed the policy, so a proof may still succeed."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotInstalled:
+    """It is not installed as it should be; the message says why. Try again."""
+
+    message: str
+
+
+async def try_install(
+    policy: AdmissionPolicy, client: GetCreateReplace
+) -> Installed | NotServed | NotAllowed | NotInstalled:
+    """:func:`install` with its errors as values, for callers that go on without the policy."""
+    try:
+        return await install(policy, client)
+    except Forbidden as error:
+        return NotAllowed(str(error))
+    except (AlreadyExists, Conflict):
+        return NotInstalled("another replica of the controller, or somebody else, writes it at the same time")
+    except (ApiError, NotOurs) as error:
+        return NotInstalled(f"it cannot be installed: {error}")
+
+
 async def install(policy: AdmissionPolicy, client: GetCreateReplace) -> Installed | NotServed:
     """Create or update the policy, then its binding.
 
@@ -71,6 +99,31 @@ async def install(policy: AdmissionPolicy, client: GetCreateReplace) -> Installe
         return version
     written = await _write(policy_manifest(policy, version), client)
     return Installed(written, await _write(binding_manifest(policy, version), client))
+
+
+class Presence(enum.Enum):
+    """Whether the controller has installed a policy."""
+
+    PRESENT = "present"
+    """It is stored, perhaps in a form that somebody changed."""
+    ABSENT = "absent"
+    """It is not stored, or belongs to somebody else, or such policies are not served."""
+
+
+async def presence(policy: AdmissionPolicy, client: Get) -> Presence:
+    """Whether a policy of that name is stored that the controller made.
+
+    Raises:
+        ApiError: the API server refuses, or cannot be asked.
+    """
+    version = await served_admission(client)
+    if isinstance(version, NotServed):
+        return Presence.ABSENT
+    try:
+        found = await client.get(policy_manifest(policy, version).path)
+    except NotFound:
+        return Presence.ABSENT
+    return Presence.PRESENT if _is_ours(found) else Presence.ABSENT
 
 
 async def remove(policy: AdmissionPolicy, client: GetDelete) -> None:

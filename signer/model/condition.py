@@ -51,6 +51,8 @@ CERTIFICATE_AUTHORITY_TRUSTED: Final = ConditionType("CertificateAuthorityTruste
 WORKLOAD_CLUSTER_REACHABLE: Final = ConditionType("WorkloadClusterReachable")
 ATTESTORS_CONFIGURED: Final = ConditionType("AttestorsConfigured")
 AUTO_APPROVAL_REMOVED: Final = ConditionType("AutoApprovalRemoved", under_enforce)
+BUILTIN_REQUESTS_REFUSED: Final = ConditionType("BuiltinRequestsRefused", lambda policy: False)
+"""Where it is False, the removal of bindings does alone what it did before Kubernetes 1.30."""
 BOOTSTRAP_TOKENS_TRACEABLE: Final = ConditionType("BootstrapTokensTraceable", _where_untraceable_tokens_are_refused)
 MACHINE_ADDRESSES_READABLE: Final = ConditionType("MachineAddressesReadable", lambda policy: False)
 """An infrastructure provider writes addresses, and no setting of the policy changes them."""

@@ -14,12 +14,11 @@ from random import Random
 from typing import Final, Protocol
 
 from signer.admission.discovery import NotServed
-from signer.admission.installation import NotOurs, install
+from signer.admission.installation import Installed, NotAllowed, NotInstalled, try_install
 from signer.admission.proof import NotProven, Proven, prove
 from signer.configuration import RotationSettings
 from signer.kube.backoff import Backoff
 from signer.kube.calls import DryRun, Get, Replace
-from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.condition import ConditionType, PolicyCondition
 from signer.model.decision import printable
@@ -98,25 +97,23 @@ class OperationsGuard:
             changed()
 
     async def _attempt(self) -> PolicyCondition:
-        try:
-            installed = await install(OPERATIONS_POLICY, self._client)
-        except Forbidden as error:
-            return await self._installed_by_others(error)
-        except (AlreadyExists, Conflict):
-            return _not("NotProven", "another replica of the controller, or somebody else, writes it at the same time")
-        except (ApiError, NotOurs) as error:
-            return _not("NotProven", f"it cannot be installed: {error}")
-        if isinstance(installed, NotServed):
-            return _not_served()
-        return await self._prove("it is in force: orders need the verb rotate-ca")
+        match await try_install(OPERATIONS_POLICY, self._client):
+            case Installed():
+                return await self._prove("it is in force: orders need the verb rotate-ca")
+            case NotServed():
+                return _not_served()
+            case NotAllowed(message):
+                return await self._installed_by_others(message)
+            case NotInstalled(message):
+                return _not("NotProven", message)
 
-    async def _installed_by_others(self, error: Forbidden) -> PolicyCondition:
+    async def _installed_by_others(self, refusal: str) -> PolicyCondition:
         """An administrator may have installed it, or taken the right away after it was installed."""
         proven = await self._prove("it is in force, and the controller may not change it")
         if proven.met or proven.reason == "NotServed":
             return proven
         cure = "grant what docs/rotation.md lists (in the chart, rotation.admissionPolicy)"
-        return _not("Forbidden", f"the controller may not install it: {error}; {cure}")
+        return _not("Forbidden", f"the controller may not install it: {refusal}; {cure}")
 
     async def _prove(self, message: str) -> PolicyCondition:
         keys = sorted(

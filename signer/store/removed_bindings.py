@@ -194,6 +194,16 @@ class RemovedBindings:
                 return
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
+    async def remember(self, owner: ClusterIdentity) -> None:
+        """Return once there is a ConfigMap for the Cluster, even if nothing was removed: its restoration also takes
+        away what Enforce installed in the workload cluster.
+
+        Raises:
+            BindingsNotSaved: there is none.
+        """
+        if isinstance(await self.saved(owner.key), NothingSaved):
+            await self.save(owner, ())
+
     async def update_lineage(self, owner: ClusterIdentity) -> None:
         """Record the cluster's current UID and CA in the lineage of its saved bindings, if there are any.
 

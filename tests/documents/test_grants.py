@@ -18,6 +18,7 @@ from attestors.wire.names import Purpose, SignerName
 from signer.configuration import Configuration, LeaderElection, OperatorAttestor
 from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.auto_approval.preflight import preflight
+from signer.controller.auto_approval.refusal_policies import NODES, TOKENS
 from signer.controller.run import ControllerOptions
 from signer.controller.status import machine_condition
 from signer.kube.client import Client
@@ -45,6 +46,7 @@ from tests.documents.grants import granted, requests_of, used
 from tests.documents.markdown import ROOT
 from tests.integration.kubelets import builtin_serving_request
 from tests.support import reporting_attestor
+from tests.support.admission_definitions import serve_admission_policies
 from tests.support.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster, add_infra_machine
 from tests.support.processes import wait_until
 from tests.support.reporting_attestor import LOOK_UP_SETTING, REPORT_SETTING, Report
@@ -98,6 +100,7 @@ def cluster(management_cluster: ManagementCluster, make_workload_cluster: MakeWo
     """A Cluster whose kubeconfig is of the restricted user; it has no policy yet."""
     cluster = make_workload_cluster()
     api = embedded_api(cluster)
+    serve_admission_policies(api)
     api.apply_yaml((FOLDER / "workload.yaml").read_text(encoding="utf-8"))
     cluster.put_secret("kubeconfig", {"value": api.kubeconfig(cluster.name, WORKLOAD_USER, ()).encode()})
     embedded_api(management_cluster).apply_yaml((FOLDER / "management.yaml").read_text(encoding="utf-8"))
@@ -234,6 +237,7 @@ def test_the_controller_needs_exactly_these_grants(
     join_and_be_attested(cluster, tokens)
     wait_for_condition(cluster, "AutoApprovalRemoved", "True", "Removed")
     assert bindings(cluster) == set()
+    somebody_changes_an_admission_policy(cluster)
     wait_for_what_is_published(cluster, tokens[INSTANCE])
     look_before_enforcing(management_cluster, cluster)
     leave_enforce(cluster)
@@ -275,6 +279,27 @@ def join_and_be_attested(cluster: WorldCluster, tokens: dict[str, str]) -> None:
     assert cluster.wait_until_decided("join-instance").reason == "Attested"
     cluster.submit_with_token(looking_node(cluster).client_request("join-looked-up"), tokens[LOOKED_UP])
     assert cluster.wait_until_decided("join-looked-up").reason == "Attested"
+
+
+def somebody_changes_an_admission_policy(cluster: WorldCluster) -> None:
+    """The controller writes it again. The embedded API applies none, so none is proven."""
+    wait_for_condition(cluster, "BuiltinRequestsRefused", "False", "NotProven")
+    workload = embedded_api(cluster)
+    for one in (TOKENS, NODES):
+        name = one.policy.name
+        found = workload.get("validatingadmissionpolicies", name)
+        workload.update({**found, "spec": {**found["spec"], "failurePolicy": "Ignore"}})
+        found = workload.get("validatingadmissionpolicybindings", name)
+        workload.update({**found, "spec": {**found["spec"], "validationActions": ["Audit"]}})
+    wait_until(lambda: not _is_ignored(workload), "both policies are as they were")
+
+
+def _is_ignored(workload: EmbeddedAPI) -> bool:
+    policies = workload.objects("validatingadmissionpolicies")
+    bindings = workload.objects("validatingadmissionpolicybindings")
+    return any(one["spec"]["failurePolicy"] == "Ignore" for one in policies) or any(
+        one["spec"]["validationActions"] == ["Audit"] for one in bindings
+    )
 
 
 def wait_for_what_is_published(cluster: WorldCluster, pool_token: str) -> None:
@@ -324,6 +349,7 @@ def leave_enforce(cluster: WorldCluster) -> None:
     wait_for_condition(cluster, "AutoApprovalRemoved", "False", "Observing")
     assert (bindings(cluster), kept(cluster)) == (KUBEADM_BINDINGS, [])
     workload = embedded_api(cluster)
+    assert workload.objects("validatingadmissionpolicies") == []
     workload.faults.inject("DELETE */clusterrolebindings/*", status=500, times=None)
     set_mode(cluster, "Enforce")
     wait_for_condition(cluster, "AutoApprovalRemoved", "False", "RemovalPending")
@@ -412,6 +438,7 @@ def test_without_bind_nothing_is_given_back(cluster: WorldCluster, start: Callab
     ("kind", "binding", "condition", "status", "reason"),
     [
         ("workload", "node-attestation-auto-approval", "AutoApprovalRemoved", "Unknown", "Forbidden"),
+        ("workload", "node-attestation-admission-policies", "BuiltinRequestsRefused", "False", "Forbidden"),
         ("workload", "node-attestation-bootstrap-tokens", "MachinePoolTokensExtended", "False", "Forbidden"),
         ("management", "node-attestation-bootstrap-tokens", "BootstrapTokensTraceable", "False", "TracingOff"),
     ],

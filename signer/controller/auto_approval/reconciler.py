@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from attestors.wire.names import BOOTSTRAP_USER_PREFIX, BOOTSTRAPPERS_GROUP
 from signer.controller.auto_approval.builtin_approvals import BuiltinApprovals, Seen
-from signer.controller.auto_approval.findings import Situation
+from signer.controller.auto_approval.findings import Situation, is_untouchable
 from signer.controller.auto_approval.pool_tokens import GrantMissing, PoolTokens, Unfinished, condition_of, intent_of
 from signer.controller.auto_approval.pool_tokens import Outcome as PoolTokensOutcome
+from signer.controller.auto_approval.refusal import NOT_PROVEN, BuiltinRequestRefusal, StillRefused
 from signer.controller.auto_approval.reinstated_bindings import REMOVED_GRANT_RETURNS, ReinstatedBindings
 from signer.controller.auto_approval.removal import AutoApprovalRemoval
 from signer.controller.auto_approval.unattested_requests import UnattestedRequests
@@ -67,7 +68,7 @@ TEND_TIMEOUT_SECONDS: Final = 120.0
 _MAXIMUM_GROUP_SETS: Final = 64
 _MAXIMUM_GROUPS: Final = 16
 _PASSING: Final = frozenset(
-    {"RemovalPending", "RemovedGrantsNotKept", "Forbidden", "RestorationIncomplete", REMOVED_GRANT_RETURNS}
+    {"RemovalPending", "RemovedGrantsNotKept", "Forbidden", "RestorationIncomplete", REMOVED_GRANT_RETURNS, NOT_PROVEN}
 )
 """Reasons for False that may be transient; the others wait for an administrator or an attestation."""
 _TOKEN_USER: Final = re.compile(rf"{BOOTSTRAP_USER_PREFIX}[a-z0-9]{{6}}")
@@ -113,6 +114,7 @@ class AutoApprovalReconciler:
         self._caches = caches
         self._authority_source = authority_source
         self._auto_approval = AutoApprovalRemoval(removed_bindings)
+        self._refusal = BuiltinRequestRefusal(removed_bindings, now)
         self._reinstated = ReinstatedBindings()
         self._pool_tokens = PoolTokens(key, now=now)
         self._bootstrap_tokens = bootstrap_tokens
@@ -278,17 +280,17 @@ class AutoApprovalReconciler:
             token_groups=frozenset(self._group_sets),
         )
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND and policy.mode is Mode.ENFORCE:
-            removed = await self._reconcile(client, situation)
+            removed, *refused = await self._reconcile(client, situation)
             # Report at once: the old condition must not stay True while the tokens are reconciled.
-            self._set_conditions(version, (removed, self._previous_tokens_condition(version)))
+            self._set_conditions(version, (removed, *refused, self._previous_tokens_condition(version)))
             outcome = await self._tend(client, policy, cluster, removed)
         else:
             # First, because an extended token must never coincide with auto-approval.
             outcome = await self._tend(client, policy, cluster, _NOT_REMOVED)
             if isinstance(outcome, Unfinished | GrantMissing) and policy.mode is Mode.OBSERVE:
                 return (_still_extended(outcome),)
-            removed = await self._reconcile(client, situation)
-        conditions = [removed]
+            removed, *refused = await self._reconcile(client, situation)
+        conditions = [removed, *refused]
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND:
             conditions.append(condition_of(outcome))
         return tuple(conditions)
@@ -301,14 +303,22 @@ class AutoApprovalReconciler:
                     return condition
         return PolicyCondition(condition_types.MACHINE_POOL_TOKENS_EXTENDED, None, "Connecting", "not checked yet")
 
-    async def _reconcile(self, client: Client, situation: Situation) -> PolicyCondition:
-        """Check the auto-approval grants once."""
-        if situation.policy.mode is not Mode.ENFORCE:
+    async def _reconcile(self, client: Client, situation: Situation) -> tuple[PolicyCondition, ...]:
+        """Check the auto-approval grants once, and under Enforce the admission policies first: they have no gap."""
+        refused: tuple[PolicyCondition, ...] = ()
+        if situation.policy.mode is Mode.ENFORCE:
+            refused = (await self._refusal.refuse(client, situation),)
+        else:
             self._reinstated.forget()
+            if not is_untouchable(situation.cluster):
+                try:
+                    await self._refusal.withdraw(client)
+                except StillRefused as error:
+                    return (_incomplete(str(error)),)
         condition = await self._auto_approval.reconcile(client, situation)
         now = self._now()
         self._reinstated.removed(self._auto_approval.last_removed, now)
-        return self._reinstated.adjusted(condition, now)
+        return (self._reinstated.adjusted(condition, now), *refused)
 
     async def _tend(
         self, client: Client, policy: Policy, cluster: ClusterView, removed: PolicyCondition
@@ -337,7 +347,12 @@ def _unknown(reason: str, message: str) -> PolicyCondition:
 
 
 def _still_extended(outcome: Unfinished | GrantMissing) -> PolicyCondition:
-    message = f"the bootstrap tokens of MachinePools are still extended, so nothing is restored yet: {outcome.message}"
+    return _incomplete(
+        f"the bootstrap tokens of MachinePools are still extended, so nothing is restored yet: {outcome.message}"
+    )
+
+
+def _incomplete(message: str) -> PolicyCondition:
     return PolicyCondition(condition_types.AUTO_APPROVAL_REMOVED, False, "RestorationIncomplete", printable(message))
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from signer.configuration import AllowedAuthorities
 from signer.controller.auto_approval.pool_tokens import GrantMissing, Intent, PoolTokens, Unfinished
+from signer.controller.auto_approval.refusal import remove_refusal
 from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
@@ -23,7 +24,7 @@ from signer.kube.backoff import Backoff
 from signer.kube.calls import Get
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
-from signer.kube.errors import ApiError, NotFound
+from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.kube.tls import TlsMaterialRefused
@@ -228,6 +229,7 @@ class Restoration:
         async with client as workload:
             # First, because an extended token must never coincide with auto-approval.
             await self._end_extensions(key, workload)
+            await self._end_refusal(key, workload)
             if nothing_saved:
                 return
             # Without a policy, none names other Secrets.
@@ -255,6 +257,19 @@ class Restoration:
                 raise _StillExtended(f"bootstrap tokens of MachinePools are still extended: {message}")
             case _:
                 self._extending.discard(key)
+
+    async def _end_refusal(self, key: ClusterKey, workload: Client) -> None:
+        """Remove the admission policies of mode Enforce. A user that may not do that installed none.
+
+        Raises:
+            ApiError: from the workload cluster.
+        """
+        try:
+            await remove_refusal(workload)
+        except Forbidden as error:
+            _LOG.warning(
+                "cannot look for admission policies of mode Enforce", extra={"cluster": str(key), "error": str(error)}
+            )
 
     async def _require_without_policy(self, key: ClusterKey) -> ClusterView:
         """The Cluster, after live reads that its bindings may be restored: the caches may lag behind a move.

@@ -17,8 +17,8 @@ from signer.rotation.phases import Phase, Step
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import Harness
 from tests.integration.rotation.records import record, store
+from tests.support.admission_definitions import serve_admission_policies
 from tests.support.processes import wait_until
-from tests.unit.signer.admission.test_installation import definition
 
 pytestmark = pytest.mark.slow
 
@@ -48,8 +48,7 @@ def test_a_management_cluster_without_admission_policies(harness: Harness) -> No
 
 
 def test_the_policy_is_installed_and_not_believed_before_it_is_proven(harness: Harness) -> None:
-    for manifest in MANIFESTS:
-        harness.api.install_crd(definition(manifest.resource.plural, manifest.body["kind"]))
+    serve_admission_policies(harness.api)
     cluster = harness.cluster()
     harness.run(rotation=RotationSettings())
     store(harness, record(cluster, Phase.COMPLETED, Step.FORGET))

@@ -9,11 +9,24 @@ from typing import Any, Final
 import pytest
 
 from signer.admission.discovery import NotServed
-from signer.admission.installation import RIGHTS, Installed, NotOurs, Written, install, remove
+from signer.admission.installation import (
+    RIGHTS,
+    Installed,
+    NotAllowed,
+    NotInstalled,
+    NotOurs,
+    Presence,
+    Written,
+    install,
+    presence,
+    remove,
+    try_install,
+)
 from signer.admission.manifests import AdmissionVersion, binding_manifest, policy_manifest
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from signer.testing.api import EmbeddedAPI
+from tests.support.admission_definitions import serve_admission_policies
 from tests.unit.signer.admission.policies import POLICY
 
 MANIFESTS: Final = tuple(render(POLICY, AdmissionVersion.V1) for render in (policy_manifest, binding_manifest))
@@ -22,33 +35,10 @@ CREATED: Final = Installed(Written.CREATED, Written.CREATED)
 UNCHANGED: Final = Installed(Written.UNCHANGED, Written.UNCHANGED)
 
 
-def definition(plural: str, kind: str) -> dict[str, Any]:
-    """A CustomResourceDefinition in place of the built-in resource."""
-    group = "admissionregistration.k8s.io"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{plural}.{group}",
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"},
-        },
-        "spec": {
-            "group": group,
-            "scope": "Cluster",
-            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-            "versions": [
-                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}},
-            ],
-        },
-    }
-
-
 @pytest.fixture
 def api() -> Iterator[EmbeddedAPI]:
     with EmbeddedAPI() as embedded:
-        for manifest in MANIFESTS:
-            embedded.install_crd(definition(manifest.resource.plural, manifest.body["kind"]))
+        serve_admission_policies(embedded)
         yield embedded
 
 
@@ -194,3 +184,22 @@ async def test_it_needs_its_rights_and_no_others(api: EmbeddedAPI, client: Clien
         await install(OTHER, somebody)
         await install(POLICY, somebody)
         await remove(POLICY, somebody)
+
+
+async def test_whether_it_is_there(client: Client) -> None:
+    assert await presence(POLICY, client) is Presence.ABSENT
+    await install(POLICY, client)
+    await client.patch(MANIFESTS[0].path, {"spec": {"failurePolicy": "Ignore"}})
+    assert await presence(POLICY, client) is Presence.PRESENT
+    await client.patch(MANIFESTS[0].path, {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}})
+    assert await presence(POLICY, client) is Presence.ABSENT
+
+
+async def test_errors_as_values(api: EmbeddedAPI, client: Client) -> None:
+    api.faults.inject("POST */validatingadmissionpolicies", status=403)
+    assert isinstance(await try_install(POLICY, client), NotAllowed)
+    api.faults.inject("POST */validatingadmissionpolicies", status=409)
+    assert isinstance(await try_install(POLICY, client), NotInstalled)
+    api.faults.inject("POST */validatingadmissionpolicies", status=500)
+    assert isinstance(await try_install(POLICY, client), NotInstalled)
+    assert await try_install(POLICY, client) == CREATED

@@ -16,6 +16,7 @@ from signer.controller.auto_approval import builtin_approvals as builtin_approva
 from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.auto_approval.pool_tokens import Intent, NothingToTend, Tended
 from signer.controller.auto_approval.reconciler import JITTER, RECHECK_SECONDS, AutoApprovalReconciler
+from signer.controller.auto_approval.refusal import StillRefused
 from signer.controller.status.renewal_coverage import RenewalCoverage
 from signer.controller.telemetry.metrics import Metrics
 from signer.model import condition as condition_types
@@ -31,6 +32,7 @@ from tests.unit.signer.controller.support import NOW
 TOKEN = "system:bootstrap:abc123"
 KUBEADM = "system:bootstrappers:kubeadm:default-node-token"
 CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
+REFUSED = PolicyCondition(condition_types.BUILTIN_REQUESTS_REFUSED, True, "Proven", "proven")
 
 
 @pytest.fixture
@@ -229,6 +231,7 @@ def enforcing(reconciling: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reconciling, "renewal_coverage", MagicMock(unattested=AsyncMock(return_value=())))
     reconciling._authority_source = MagicMock(authority=AsyncMock())
     reconciling._auto_approval = auto_approval(AsyncMock(return_value=found(True, "Removed")))
+    reconciling._refusal = MagicMock(refuse=AsyncMock(return_value=REFUSED), withdraw=AsyncMock())
     monkeypatch.setattr(reconciling, "_pool_tokens", MagicMock(tend=AsyncMock(return_value=NothingToTend())))
     return reconciling
 
@@ -329,7 +332,7 @@ async def test_findings_do_not_apply_to_a_changed_policy(
 ) -> None:
     """Otherwise an old True would be written for the new generation while bindings are restored."""
     async with checking(enforcing) as published:
-        assert await published.get() == enforcing.conditions == (found(True, "Removed"),)
+        assert await published.get() == (found(True, "Removed"), REFUSED)
         changed(enforcing)
         (condition,) = enforcing.conditions
         assert (condition.met, condition.reason) == (None, "PolicyChanged")
@@ -381,10 +384,12 @@ async def test_openings_are_reported_before_tokens_are_reconciled(
 
     monkeypatch.setattr(enforcing, "_pool_tokens", MagicMock(tend=tend))
     async with checking(enforcing) as published:
-        assert [(one.met, one.reason) for one in await published.get()] == [(True, "Removed"), (None, "Connecting")]
-        assert [(one.met, one.reason) for one in await published.get()] == [(True, "Removed"), (True, "Extended")]
+        refused = (True, "Proven")
+        expected = [(True, "Removed"), refused, (None, "Connecting")]
+        assert [(one.met, one.reason) for one in await published.get()] == expected
+        assert [(one.met, one.reason) for one in await published.get()] == [*expected[:2], (True, "Extended")]
         enforcing.wake()
-        openings = [(False, "GrantedByOtherBinding"), (True, "Extended")]
+        openings = [(False, "GrantedByOtherBinding"), refused, (True, "Extended")]
         assert [(one.met, one.reason) for one in await published.get()] == openings
 
 
@@ -408,7 +413,7 @@ async def test_a_defect_neither_ends_the_checks_nor_leaves_a_true_condition(
     )
     async with checking(enforcing) as published:
         for expected in ((True, "Removed"), (None, "InternalError"), (True, "Removed")):
-            assert [(one.met, one.reason) for one in await published.get()] == [expected]
+            assert [(one.met, one.reason) for one in await published.get()][:1] == [expected]
             enforcing.wake()
 
 
@@ -424,9 +429,10 @@ async def test_reconciling_tokens_times_out(enforcing: AutoApprovalReconciler, m
     conditions = await enforcing._check_once(MagicMock())
     assert [(one.type, one.met) for one in conditions] == [
         (condition_types.AUTO_APPROVAL_REMOVED, True),
+        (condition_types.BUILTIN_REQUESTS_REFUSED, True),
         (condition_types.MACHINE_POOL_TOKENS_EXTENDED, None),
     ]
-    assert "too slowly" in conditions[1].message
+    assert "too slowly" in conditions[2].message
     has_policy(enforcing, **{**EXTEND, "mode": "Observe"})
     (condition,) = await enforcing._check_once(MagicMock())
     assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
@@ -470,3 +476,29 @@ async def test_no_token_is_extended_while_a_binding_is_reinstated(enforcing: Aut
         await enforcing._check_once(MagicMock())
         intents.append(tend.await_args.args[1])
     assert intents == [Intent.EXTEND, Intent.EXTEND, Intent.CUT_BACK]
+
+
+async def test_under_observe_the_api_server_refuses_nothing(enforcing: AutoApprovalReconciler) -> None:
+    has_policy(enforcing, mode="Observe")
+    refusal: Any = enforcing._refusal
+    assert await enforcing._check_once(MagicMock()) == (found(True, "Removed"),)
+    refusal.withdraw.assert_awaited_once()
+    refusal.refuse.assert_not_awaited()
+
+
+async def test_nothing_is_restored_before_the_refusal_has_ended(enforcing: AutoApprovalReconciler) -> None:
+    """The restoration deletes what says that a policy may still be there."""
+    has_policy(enforcing, mode="Observe")
+    refusal: Any = enforcing._refusal
+    refusal.withdraw.side_effect = StillRefused("the API server is down")
+    (condition,) = await enforcing._check_once(MagicMock())
+    assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
+    assert "the API server is down" in condition.message
+    cast("Any", enforcing._auto_approval).reconcile.assert_not_awaited()
+
+
+async def test_a_paused_cluster_keeps_the_refusal(enforcing: AutoApprovalReconciler) -> None:
+    has_policy(enforcing, mode="Observe")
+    cast("Any", enforcing._caches).clusters.get = lambda *_: cluster_view(paused=True)
+    await enforcing._check_once(MagicMock())
+    cast("Any", enforcing._refusal).withdraw.assert_not_awaited()

@@ -9,16 +9,22 @@ from typing import Any, cast
 
 import pytest
 
+from signer.admission.installation import install
 from signer.controller.auto_approval import restoration as restoration_module
+from signer.controller.auto_approval.refusal_policies import NODES, TOKENS
 from signer.controller.auto_approval.restoration import _NotNow
+from signer.kube.client import Client
 from signer.kube.resources import (
     CONFIG_MAPS,
 )
+from signer.model.auto_approval import ClusterIdentity
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey, WatchFilter
 from signer.model.shard import SomeShards
 from signer.store.removed_bindings import RemovedBindings
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE
+from tests.support.admission_definitions import serve_admission_policies
+from tests.support.processes import wait_until
 from tests.unit.signer.controller.auto_approval.restoration_fixtures import (
     BINDINGS,
     CLUSTER,
@@ -45,6 +51,21 @@ async def test_a_policy_that_was_deleted_while_no_controller_ran(harness: Restor
     async with harness.running():
         await harness.is_restored()
     assert harness.bindings() == before
+
+
+async def test_the_admission_policies_go_too_even_if_nothing_was_removed(harness: RestorationHarness) -> None:
+    """A cluster whose bindings were gone before Enforce, and whose policy was deleted while no controller ran."""
+    serve_admission_policies(harness.api)
+    manifest = await harness.management.get(CLUSTER)
+    await harness.removed.remember(ClusterIdentity(KEY, manifest["metadata"]["uid"], harness.cluster.ca_cert_hash))
+    async with Client(harness.api.connection()) as workload:
+        for one in (TOKENS, NODES):
+            await install(one.policy, workload)
+    assert len(harness.api.objects("validatingadmissionpolicies")) == 2
+    async with harness.running():
+        await asyncio.to_thread(wait_until, lambda: harness.config_maps() == [], "nothing is kept any more")
+    assert harness.api.objects("validatingadmissionpolicies") == []
+    assert harness.api.objects("validatingadmissionpolicybindings") == []
 
 
 async def test_a_policy_that_is_deleted_while_it_runs(harness: RestorationHarness) -> None:
