@@ -100,11 +100,19 @@ class Registry:
             self._loaded[provider] = self._load(provider)
         return self._loaded[provider]
 
-    def _load(self, provider: str) -> Attestor:
-        candidates = self._entry_points.get(provider, [])
-        if not candidates:
+    def require_installed(self, provider: str) -> None:
+        """Check that an attestor of that name is installed, without an import.
+
+        Raises:
+            AttestorNotInstalled: there is none.
+        """
+        if not self._entry_points.get(provider):
             installed = ", ".join(sorted(self._entry_points)) or "none"
             raise AttestorNotInstalled(f"attestor {provider!r} is not installed; installed are: {installed}")
+
+    def _load(self, provider: str) -> Attestor:
+        self.require_installed(provider)
+        candidates = self._entry_points[provider]
         if len(candidates) > 1:
             owners = " and ".join(sorted(_distribution(candidate) for candidate in candidates))
             raise InvalidAttestor(f"attestor {provider!r} is provided by {owners}: uninstall all but one")

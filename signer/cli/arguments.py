@@ -287,7 +287,7 @@ def _rotation(
 def require_installed(attestors: Mapping[str, OperatorAttestor]) -> None:
     """Refuse names of attestors that are not installed.
 
-    A misspelt name would leave the intended attestor allowed everywhere, without its settings.
+    A misspelt name would leave the intended attestor allowed nowhere.
 
     Raises:
         InvalidConfiguration: a name is not that of an installed attestor.

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from attestors.registry import Registry
 from signer.audit.errors import NotRedacted
 from signer.authority import load_authority_certificates
 from signer.cli.arguments import (
@@ -26,7 +27,7 @@ from signer.cli.arguments import (
 from signer.cli.explain_output import as_json, show
 from signer.cli.output import print_as_json, print_report
 from signer.cli.remedies import remedy_of
-from signer.configuration import operator_settings
+from signer.configuration import Configuration, every_attestor, operator_settings
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.decision.reported_services import try_to_read_reported_services
@@ -67,8 +68,8 @@ _ANSWER_EXPECTED_WITHIN: Final = timedelta(minutes=1)
 """A running controller answers sooner, even under load."""
 _KIND: Final = "CertificateSigningRequest"
 NO_SETTINGS: Final = (
-    "Without --config, this command allows every attestor and knows no operator settings. If the controller has a "
-    "configuration file, give it with --config, or run this command in the controller's Pod."
+    "Without --config, this command allows every installed attestor and knows no operator settings. Give the "
+    "controller's configuration file with --config, or run this command in the controller's Pod."
 )
 
 # The times are those of the csrcleaner (kubernetes ``pkg/controller/certificates/cleaner``).
@@ -135,7 +136,8 @@ async def _live(options: argparse.Namespace) -> Explanation:
     if options.cluster is None:
         raise WrongUse("give the Cluster in which the CSR was posted: --cluster NAMESPACE/NAME")
     key = _named_cluster(options)
-    configuration = configuration_of(options)
+    registry = NotingRegistry()
+    configuration = _configuration(options, registry)
     require_installed(configuration.attestors)
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as management:
@@ -148,7 +150,6 @@ async def _live(options: argparse.Namespace) -> Explanation:
         )
         recorder = Recorder(management)
         source: GetList = management if options.record is None else recorder
-        registry = NotingRegistry()
         around = Circumstances(source, configuration, registry, _clock(options.at), reported_services=reported)
         notes = _notes(manifest) if options.config is not None else (NO_SETTINGS, *_notes(manifest))
         explained, dry_run_result = await explain(manifest, key, around, notes)
@@ -158,6 +159,14 @@ async def _live(options: argparse.Namespace) -> Explanation:
             documents = recorder.documents(manifest, explained, dry_run_result, around, registry.noted)
             _write(options.record, as_yaml(documents))
         return explained
+
+
+def _configuration(options: argparse.Namespace, registry: Registry) -> Configuration:
+    """The controller's configuration; without ``--config``, it names every attestor that is installed."""
+    configuration = configuration_of(options)
+    if options.config is not None:
+        return configuration
+    return replace(configuration, attestors=every_attestor(registry.providers))
 
 
 def _overdue(explained: Explanation) -> tuple[str, ...]:
@@ -178,9 +187,10 @@ def _overdue(explained: Explanation) -> tuple[str, ...]:
 async def _offline(options: argparse.Namespace) -> Explanation:
     if options.record is not None:
         raise WrongUse("--record needs a live cluster: leave out --objects")
-    configuration = configuration_of(options)
-    recorded = RecordedObjects(manifests_in(options.objects), configuration.namespace)
+    recorded = RecordedObjects(manifests_in(options.objects), options.controller_namespace)
     header = recorded.header
+    registry = OfflineRegistry(header.answers)
+    configuration = _configuration(options, registry)
     manifest = _request_from_file(options.csr) or _recorded_request(recorded, options.csr)
     configuration = replace(configuration, namespace=header.controller_namespace)
     notes = ["Decided offline: AttestedNodes are trusted as recorded, and no service was called.", *_notes(manifest)]
@@ -192,7 +202,7 @@ async def _offline(options: argparse.Namespace) -> Explanation:
         configuration = replace(configuration, provider_id_oids=header.provider_id_oids)
     if header.host_keys_oids and options.ssh_host_keys_oids is None:
         configuration = replace(configuration, host_keys_oids=header.host_keys_oids)
-    notes += not_installed(configuration.attestors)
+    notes += not_installed(configuration.attestors) if options.config is not None else []
     configured = configuration.attestors
     missing = sorted(name for name in header.with_settings if not operator_settings(configured, name, key.namespace))
     if missing:
@@ -202,7 +212,7 @@ async def _offline(options: argparse.Namespace) -> Explanation:
     around = Circumstances(
         recorded,
         configuration,
-        OfflineRegistry(header.answers),
+        registry,
         _clock(options.at or header.recorded),
         load_authority_certificates,
         header.reported_services,

@@ -27,7 +27,7 @@ from signer.cli.arguments import (
 )
 from signer.cli.output import print_as_json, print_report
 from signer.cli.remedies import remedy_of
-from signer.configuration import Configuration, read_attestors
+from signer.configuration import Configuration, every_attestor, read_attestors
 from signer.controller.auto_approval.preflight import Preflight, PreflightFailed, preflight
 from signer.controller.auto_approval.workload_grants import CannotBeProven, MissingGrant
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, Starting, Unattested
@@ -44,7 +44,7 @@ from signer.rules.auto_approval import Grant, RemovableGrant, TooManyIdentities
 
 EXIT_NOT_READY: Final = 3
 _EVERY_ATTESTOR_ALLOWED: Final = (
-    "Without --config, this command allows every attestor: give the controller's configuration file, if it has one."
+    "Without --config, this command allows every installed attestor: give the controller's configuration file."
 )
 _PREFLIGHT_ERRORS: Final = (
     WorkloadAccessRefused,
@@ -87,13 +87,14 @@ def _preflight(options: argparse.Namespace) -> int:
 
 
 async def _run_preflight(options: argparse.Namespace, key: ClusterKey) -> Preflight:
-    configuration = Configuration(options.controller_namespace)
+    registry = Registry()
+    configuration = Configuration(options.controller_namespace, attestors=every_attestor(registry.providers))
     if options.config is not None:
         configuration = replace(configuration, attestors=read_attestors(options.config))
         require_installed(configuration.attestors)
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as client:
-        found = await preflight(client, key, configuration, registry=Registry(), now=lambda: datetime.now(UTC))
+        found = await preflight(client, key, configuration, registry=registry, now=lambda: datetime.now(UTC))
     if options.config is None:
         return replace(found, notes=(_EVERY_ATTESTOR_ALLOWED, *found.notes))
     return found

@@ -123,16 +123,16 @@ def _configuration(options: argparse.Namespace) -> Configuration:
 
 
 def _warn_if_no_attestor_is_configured(configuration: Configuration, installed: frozenset[str]) -> None:
-    """Without configuration every attestor is allowed, which suits a trial and is a mistake in production."""
-    if configuration.attestors:
+    """An attestor that the operator does not name is allowed nowhere: without any, the controller approves nothing."""
+    if configuration.attestors or configuration.insecure_enabled:
         return
     _LOG.warning(
-        "no attestor is configured: policies in every namespace may name each one that is installed",
+        "no attestor is named: the controller denies every request",
         extra={
             "flag": "--config",
             "attestors": sorted(installed),
-            "detail": "list the attestors to allow, with their namespaces and settings, and the others with "
-            "namespaces: []; an insecure attestor always needs its own flags",
+            "detail": "name the attestors to allow in attestors of the configuration file, with their namespaces and "
+            "settings; the insecure attestor is named by its own flags",
         },
     )
 

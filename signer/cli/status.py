@@ -19,7 +19,7 @@ from rich.text import Text
 from attestors.registry import Registry
 from signer.cli.arguments import add_controller_namespace, add_kubeconfig, namespace
 from signer.cli.output import print_as_json, print_report
-from signer.configuration import Configuration
+from signer.configuration import Configuration, every_attestor
 from signer.explain.fleet import DAYS, AuthorityLife, ClusterStatus, RecordsUnverified, fleet_status
 from signer.explain.workload_requests import Unreachable
 from signer.kube.client import Client
@@ -66,9 +66,14 @@ def _status(options: argparse.Namespace) -> int:
 
 async def _read_fleet(options: argparse.Namespace, now: datetime) -> tuple[ClusterStatus, ...]:
     access = await management_connection(options.kubeconfig)
-    configuration = Configuration(namespace=options.controller_namespace, watch_namespace=options.namespace)
+    registry = Registry()
+    configuration = Configuration(
+        namespace=options.controller_namespace,
+        watch_namespace=options.namespace,
+        attestors=every_attestor(registry.providers),
+    )
     async with Client(access.connection, token_source=access.token_source) as management:
-        return await fleet_status(management, configuration, Registry(), lambda: now, options.timeout)
+        return await fleet_status(management, configuration, registry, lambda: now, options.timeout)
 
 
 def as_json(found: Sequence[ClusterStatus], now: datetime) -> dict[str, Any]:

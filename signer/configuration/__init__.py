@@ -12,7 +12,7 @@ from signer.configuration.access import (
     ContainersSwitchedOn,
     CreatorVerification,
 )
-from signer.configuration.attestors import OperatorAttestor, operator_settings
+from signer.configuration.attestors import NOT_NAMED, OperatorAttestor, every_attestor, operator_settings
 from signer.configuration.authorities import AllowedAuthorities
 from signer.configuration.document import (
     ALL_NAMESPACES,
@@ -52,6 +52,7 @@ __all__ = [
     "MasterSecrets",
     "NAMESPACE",
     "NAMESPACE_FORM",
+    "NOT_NAMED",
     "NamedGateway",
     "NoLeaderElection",
     "OperatorAttestor",
@@ -60,6 +61,7 @@ __all__ = [
     "SSHPermission",
     "SSHSwitchedOff",
     "Sharding",
+    "every_attestor",
     "operator_settings",
     "read_attestors",
     "read_configuration_file",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from attestors.contract import INSECURE_PROVIDER
 from attestors.wire.names import InvalidProviderName, check_provider_name
 from signer.configuration.document import (
     ALL_NAMESPACES,
@@ -40,9 +41,20 @@ class OperatorAttestor:
         return ALL_NAMESPACES in self.namespaces or namespace in self.namespaces
 
 
+NOT_NAMED: Final = OperatorAttestor(namespaces=frozenset())
+"""An attestor that the operator does not name: no policy may authorize it."""
+
+
+def every_attestor(providers: Iterable[str]) -> Mapping[str, OperatorAttestor]:
+    """The configuration that names all of ``providers`` in every namespace, without settings, for commands that do not
+    know the controller's. ``insecure`` needs its flags.
+    """
+    return {provider: OperatorAttestor() for provider in providers if provider != INSECURE_PROVIDER}
+
+
 def operator_settings(attestors: Mapping[str, OperatorAttestor], provider: str, namespace: str) -> Mapping[str, Any]:
     """The operator's settings for an attestor in a namespace; empty if ``attestors`` does not have it."""
-    return attestors.get(provider, OperatorAttestor()).settings_in(namespace)
+    return attestors.get(provider, NOT_NAMED).settings_in(namespace)
 
 
 def read_attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from attestors.contract import INSECURE_PROVIDER
 from attestors.wire.names import PROVIDER_ID_OID, SSH_HOST_KEYS_OID
 from signer.configuration.access import AccessPermission, AccessSwitchedOff
-from signer.configuration.attestors import OperatorAttestor
+from signer.configuration.attestors import NOT_NAMED, OperatorAttestor
 from signer.configuration.authorities import AllowedAuthorities
 from signer.configuration.replicas import LeaderElection, NoLeaderElection, Sharding
 from signer.configuration.rotation import RotationOff, RotationSettings
@@ -34,7 +35,7 @@ class Configuration:
     insecure_enabled: bool = False
     insecure_namespaces: frozenset[str] = frozenset()
     attestors: Mapping[str, OperatorAttestor] = field(default_factory=dict)
-    """By provider name. An attestor that is not listed is allowed everywhere without settings, except ``insecure``."""
+    """By provider name. An attestor that is not listed is allowed nowhere. The flags name ``insecure``."""
     serving_networks: OperatorNetworks = NO_NETWORKS
     """The networks that policies may name for serving certificates."""
     workers_per_cluster: int = DEFAULT_WORKERS
@@ -53,7 +54,11 @@ class Configuration:
 
     def attestor(self, provider: str) -> OperatorAttestor:
         """The operator's permissions and settings for an attestor."""
-        return self.attestors.get(provider, OperatorAttestor())
+        return self.attestors.get(provider, self._insecure() if provider == INSECURE_PROVIDER else NOT_NAMED)
+
+    def _insecure(self) -> OperatorAttestor:
+        """The insecure attestor as its flags name it."""
+        return OperatorAttestor(self.insecure_namespaces) if self.insecure_enabled else NOT_NAMED
 
     def insecure_allowed(self, namespace: str) -> bool:
         """Whether the operator allows the insecure attestor: two of its three opt-ins; the policy is the third."""

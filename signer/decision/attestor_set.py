@@ -107,6 +107,10 @@ class AttestorSet:
 
     def _prepare(self, provider: str) -> ReadyAttestor | BrokenAttestor:
         namespace = self.policy.cluster.namespace
+        try:
+            self._registry.require_installed(provider)  # first: an operator cannot name a misspelt one
+        except AttestorUnavailable as error:
+            return BrokenAttestor(provider, str(error))
         if not self.operator_allows(provider):
             return BrokenAttestor(provider, not_allowed(provider, namespace), forbidden=True)
         settings = AttestorSettings(  # copies: a plugin's changes to its settings must not affect another

@@ -161,8 +161,8 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Request with a bootstrap token, or with the node's own certificate. No user can request for another node.",
         ),
         Reason.ATTESTOR_NOT_AUTHORIZED: ReasonExplanation(
-            "The cluster's policy does not name the attestor, or the controller's configuration does not allow it in "
-            "this namespace. For the insecure attestor, a flag may be missing.",
+            "The cluster's policy does not name the attestor, or the controller's configuration does not name it or "
+            "does not allow it in this namespace. For the insecure attestor, a flag may be missing.",
             "Name the attestor in the policy, or allow it in the controller's configuration. The message says which of "
             "them is missing.",
         ),

@@ -12,7 +12,7 @@ import hmac
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from attestors.contract import AssertedIdentity, AttestorDescription, Security, VerifiedIdentity
+from attestors.contract import INSECURE_PROVIDER, AssertedIdentity, AttestorDescription, Security, VerifiedIdentity
 from attestors.wire.binding import Binding
 from attestors.wire.names import NODE_USER_PREFIX, SUPPORTED_VERSIONS_ANNOTATION, Purpose
 from signer.model.cluster import ClusterView
@@ -71,9 +71,14 @@ def attestor_is_authorized(facts: RequestFacts) -> None:
 
 def not_allowed(provider: str, namespace: str) -> str:
     """The message for an attestor that the controller's configuration does not allow in that namespace."""
+    if provider == INSECURE_PROVIDER:
+        return (
+            f"{insecure_not_allowed(provider, namespace)}; if its configuration file names attestors.{provider}, that "
+            "must allow the namespace too"
+        )
     return (
-        f"this controller does not allow attestor {provider} in namespace {namespace}: its configuration file says "
-        f"where, in attestors.{provider}.namespaces"
+        f"this controller does not allow attestor {provider} in namespace {namespace}: the operator names it in the "
+        f"configuration file, in attestors.{provider}, and the namespace in attestors.{provider}.namespaces"
     )
 
 

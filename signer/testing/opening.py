@@ -58,7 +58,8 @@ class StartController(Protocol):
         connection: ClusterConnection | None = None,
         **configuration: Any,
     ) -> RunningController:
-        """Start a controller; ``configuration`` are the fields of ``signer.configuration.Configuration``.
+        """Start a controller; ``configuration`` are the fields of ``signer.configuration.Configuration``. Without
+        ``attestors``, it names every attestor that is installed, without settings.
 
         It acts as an administrator of the management cluster, or as the user of ``connection``.
         """
@@ -126,7 +127,8 @@ def open_workload_clusters(management: ManagementCluster) -> Iterator[MakeWorklo
 @contextlib.contextmanager
 def open_controllers(management: ManagementCluster) -> Iterator[StartController]:
     """The factory of ``attestation_controller``; all controllers stop at the end of the context."""
-    from signer.configuration import Configuration
+    from signer.configuration import Configuration, every_attestor
+    from signer.controller.run import ControllerOptions
     from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
 
     with contextlib.ExitStack() as stack:
@@ -137,7 +139,9 @@ def open_controllers(management: ManagementCluster) -> Iterator[StartController]
             connection: ClusterConnection | None = None,
             **configuration: Any,
         ) -> RunningController:
-            chosen = Configuration(**{"namespace": CONTROLLER_NAMESPACE, **configuration})
+            options = options or ControllerOptions()
+            named = every_attestor(options.registry.providers)
+            chosen = Configuration(**{"namespace": CONTROLLER_NAMESPACE, "attestors": named, **configuration})
             return stack.enter_context(RunningController(connection or management.api.connection(), chosen, options))
 
         yield start

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, Self
 
-from signer.configuration import Configuration
+from signer.configuration import Configuration, every_attestor
 from signer.controller.cluster_api_change import ClusterAPIChanged
 from signer.controller.replica import run_replica
 from signer.controller.replicas.leadership import Leadership, LeadershipLost
@@ -32,8 +32,11 @@ class RunningController:
         options: ControllerOptions | None = None,
     ) -> None:
         self._connection = connection
-        self._configuration = configuration or Configuration(namespace=CONTROLLER_NAMESPACE)
+        """Without ``configuration``, the controller names every attestor that is installed, without settings."""
         self.options = options or ControllerOptions()
+        self._configuration = configuration or Configuration(
+            namespace=CONTROLLER_NAMESPACE, attestors=every_attestor(self.options.registry.providers)
+        )
         self._thread = LoopThread("controller")
         self._stop: asyncio.Event | None = None
         self._leadership: Leadership | None = None

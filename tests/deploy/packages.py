@@ -37,7 +37,9 @@ GATEWAY_COMPONENT: Final = DEPLOY / "kustomize/gateway"
 COMPONENTS: Final = DEPLOY / "clusterctl/addon-components.yaml"
 
 CONFIG_SECRET: Final = "node-attestation-config"
-NO_ATTESTORS: Final = "# See docs/operating.md, Configuration file.\nattestors: {}\n"
+NO_ATTESTORS: Final = (
+    "# No attestor is allowed until it is named: docs/operating.md, Configuration file.\nattestors: {}\n"
+)
 PROVIDER_LABEL: Final = ("cluster.x-k8s.io/provider", "addon-node-attestation")
 """The label by which clusterctl finds this provider's objects: the type is AddonProvider, the name node-attestation."""
 

@@ -467,18 +467,17 @@ class TestDeployment:
 class TestNotes:
     """The notes that helm prints after an installation. ``helm template`` does not render them."""
 
-    WARNING: Final = "WARNING: No attestor is configured."
+    WARNING: Final = "WARNING: No attestor is named,"
 
     @staticmethod
     def said(values: Mapping[str, Any]) -> str:
         install = ["install", "node-attestation", str(CHART), "--namespace", CONTROLLER_NAMESPACE, "--dry-run=client"]
         return run_helm(install, values=values).partition("\nNOTES:\n")[2]
 
-    def test_they_warn_that_every_namespace_may_use_every_attestor(self) -> None:
+    def test_they_warn_that_every_request_is_denied(self) -> None:
         said = self.said({})
         assert self.WARNING in said
-        assert "Policies in every namespace may name every installed attestor" in said
-        assert "namespaces: []" in said
+        assert "the controller denies every request" in said
 
     @pytest.mark.parametrize(
         "configured", [{"attestors": {"tpm": {"namespaces": ["team-a"]}}}, {"existingSecret": "mine"}], ids=" ".join

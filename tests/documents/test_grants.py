@@ -15,7 +15,7 @@ import pytest
 from keyed_mac.keys import derive_machine_key
 
 from attestors.wire.names import Purpose, SignerName
-from signer.configuration import Configuration, LeaderElection, OperatorAttestor
+from signer.configuration import Configuration, LeaderElection, OperatorAttestor, every_attestor
 from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.auto_approval.preflight import preflight
 from signer.controller.auto_approval.refusal_policies import NODES, TOKENS
@@ -332,7 +332,7 @@ def look_before_enforcing(management_cluster: ManagementCluster, cluster: WorldC
             found = await preflight(
                 client,
                 ClusterKey(cluster.namespace, cluster.name),
-                Configuration(CONTROLLER_NAMESPACE),
+                Configuration(CONTROLLER_NAMESPACE, attestors=every_attestor(reporting_attestor.registry().providers)),
                 registry=reporting_attestor.registry(),
                 now=lambda: datetime.now(UTC),
             )

@@ -132,7 +132,7 @@ def test_nodes_attested_by_an_attestor_that_would_be_denied_now(
     assert found(run, "workload", "--config", str(config))[0] == 0
     code, report = found(run, "workload")
     assert code == 0
-    assert "Without --config, this command allows every attestor" in report["notes"][0]
+    assert "Without --config, this command allows every installed attestor" in report["notes"][0]
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
     harness.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}]}})
     code, report = found(run, "workload")
@@ -140,7 +140,7 @@ def test_nodes_attested_by_an_attestor_that_would_be_denied_now(
     assert [one["why"] for one in report["machines"]] == [
         "was attested by keyed-mac, which the policy no longer authorizes"
     ]
-    assert "with an attestor that the policy authorizes" in report["steps"][0]
+    assert any("with an attestor that the policy authorizes" in step for step in report["steps"])
 
 
 def test_auto_approval_that_enforce_would_leave(cluster: WorldCluster, run: Run) -> None:

@@ -67,7 +67,7 @@ def test_an_attestor_of_other_namespaces_cannot_be_authorized(harness: Harness) 
 def test_a_settings_name_that_would_not_fit_does_not_hide_the_conditions(harness: Harness) -> None:
     """An attestor repeats it, and no API server keeps a message of more than 32768 characters."""
     cluster = harness.cluster()
-    harness.run()
+    harness.run(attestors={**keyed_mac(), "aws": OperatorAttestor()})
     harness.wait_for_condition(cluster, "Ready", "True")
     set_policy(
         harness, cluster, {"authorizedAttestors": [{"name": "aws", "settings": {"\u001b[31m" + "x" * 40_000: 1}}]}
@@ -126,7 +126,8 @@ def test_settings_that_the_attestor_refuses_from_a_policy(harness: Harness, spec
     assert harness.wait_for_condition(cluster, "AttestorsConfigured", "False")["reason"] == "AttestorUnavailable"
 
 
-def test_an_attestor_that_is_not_allowed_is_not_loaded(harness: Harness) -> None:
+@pytest.mark.parametrize("named", [{"forbidden": OperatorAttestor(namespaces=frozenset({"team-a"}))}, {}])
+def test_an_attestor_that_is_not_allowed_is_not_loaded(harness: Harness, named: dict[str, OperatorAttestor]) -> None:
     """Importing it runs its code: not for whom the operator does not let use it, whatever policy and CSR name."""
     entry_points = [
         EntryPoint("keyed-mac", "keyed_mac:plugin", ENTRY_POINT_GROUP),
@@ -134,11 +135,7 @@ def test_an_attestor_that_is_not_allowed_is_not_loaded(harness: Harness) -> None
     ]
     cluster = harness.cluster(attestors=("keyed-mac", "forbidden"), namespace="team-b")
     cluster.add_machine("m", provider_id=provider_id("m"))
-    forbidden = OperatorAttestor(namespaces=frozenset({"team-a"}))
-    harness.run(
-        ControllerOptions(registry=Registry(entry_points)),
-        attestors={**keyed_mac(), "forbidden": forbidden},
-    )
+    harness.run(ControllerOptions(registry=Registry(entry_points)), attestors={**keyed_mac(), **named})
     harness.join(cluster)
     request = node_of(cluster, "m").client_request("asks")
     request["spec"]["signerName"] = str(SignerName(Purpose.CLIENT, "forbidden"))

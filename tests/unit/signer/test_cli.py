@@ -316,22 +316,21 @@ def test_explaining_a_recording_needs_no_installed_attestor(tmp_path: Path, caps
     assert NOT_INSTALLED in " ".join(json.loads(capsys.readouterr().out)["notes"])
 
 
-ALLOWED_EVERYWHERE = "no attestor is configured: policies in every namespace may name each one that is installed"
+NOTHING_NAMED = "no attestor is named: the controller denies every request"
 
 
 @pytest.mark.parametrize("content", [None, "", "attestors:\n", "attestors: {}\n"])
 def test_run_warns_if_no_attestor_is_configured(
     content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Policies may then name any attestor, which runs without operator settings."""
     config = tmp_path / "config.yaml"
     config.write_text(content or "")
     arguments = () if content is None else ("--config", str(config))
     run("run", "--kubeconfig", "/nowhere/kubeconfig", "--logging-format", "json", *arguments)
-    warnings = [json.loads(line) for line in capsys.readouterr().err.splitlines() if ALLOWED_EVERYWHERE in line]
+    warnings = [json.loads(line) for line in capsys.readouterr().err.splitlines() if NOTHING_NAMED in line]
     assert [(one["level"], one["flag"]) for one in warnings] == [("warning", "--config")]
     assert {"aws", "gcp", "tpm"} <= set(warnings[0]["attestors"])
-    assert "namespaces: []" in warnings[0]["detail"]
+    assert "attestors of the configuration file" in warnings[0]["detail"]
 
 
 def test_run_does_not_warn_if_an_attestor_is_configured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -340,7 +339,7 @@ def test_run_does_not_warn_if_an_attestor_is_configured(tmp_path: Path, capsys: 
     assert run("run", "--config", str(config), "--kubeconfig", "/nowhere/kubeconfig") == EXIT_USAGE
     error = capsys.readouterr().err
     assert "no such file" in error
-    assert ALLOWED_EVERYWHERE not in error
+    assert NOTHING_NAMED not in error
 
 
 def test_wrong_pod_namespace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

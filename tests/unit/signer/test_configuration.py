@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -30,6 +31,7 @@ from signer.configuration import (
     RotationSettings,
     SSHPermission,
     SSHSwitchedOff,
+    every_attestor,
     operator_settings,
     read_attestors,
     read_configuration_file,
@@ -421,8 +423,22 @@ def test_namespaces(namespaces: set[str], expected: bool) -> None:
     assert OperatorAttestor(frozenset(namespaces)).allows("team-a") is expected
 
 
-def test_attestor_that_the_operator_does_not_mention() -> None:
-    assert Configuration("own").attestor("tpm") == OperatorAttestor()
+def test_attestor_that_the_operator_does_not_name_is_allowed_nowhere() -> None:
+    """An attestor that is installed and forgotten would otherwise be every tenant's to choose."""
+    configuration = Configuration("own", attestors={"gcp": OperatorAttestor()})
+    assert not configuration.attestor("tpm").allows("team-a")
+    assert configuration.attestor("gcp").allows("team-a")
+
+
+def test_the_flags_name_the_insecure_attestor() -> None:
+    given = Configuration("own", insecure_enabled=True, insecure_namespaces=frozenset({"lab"}))
+    assert given.attestor("insecure").allows("lab")
+    assert not given.attestor("insecure").allows("team-a")
+    assert not replace(given, insecure_enabled=False).attestor("insecure").allows("lab")
+
+
+def test_every_attestor_but_the_insecure_one() -> None:
+    assert every_attestor({"tpm", "insecure"}) == {"tpm": OperatorAttestor()}
 
 
 @pytest.mark.parametrize(

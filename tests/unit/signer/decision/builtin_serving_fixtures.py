@@ -9,7 +9,7 @@ import pytest
 
 from attestors.registry import Registry
 from signer.audit.decision_inputs import DecisionInputs
-from signer.configuration import Configuration
+from signer.configuration import Configuration, OperatorAttestor
 from signer.decision.builtin_serving import BuiltinServing
 from signer.decision.cached_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshots
@@ -106,7 +106,8 @@ class World:
         self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
         self.caches.authentic.use_keys(KEYS)
         self.records = Records(self.api, self.caches)
-        given = Configuration(namespace="own", **configuration)
+        named = {"tpm": OperatorAttestor()}
+        given = Configuration(**{"namespace": "own", "attestors": named, **configuration})
         snapshots = Snapshots(CLUSTER, given, Registry([]), self.caches, self.clock.now, self.clock.monotonic)
         self.builtin_serving = BuiltinServing(
             CLUSTER,

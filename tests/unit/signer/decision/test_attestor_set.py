@@ -26,8 +26,11 @@ def challenge_keys(provider: str) -> tuple[bytes, ...]:
 def attestors(*names: str, operator: dict[str, Any] | None = None, policy: dict[str, Any] | None = None) -> AttestorSet:
     authorized = [{"name": name, **({"settings": policy} if policy else {})} for name in names]
     parsed = parse_policy({"metadata": {"namespace": "ns", "name": "c"}, "spec": {"authorizedAttestors": authorized}})
-    configuration = Configuration("own", attestors={name: OperatorAttestor(settings=operator or {}) for name in names})
-    return AttestorSet(parsed, configuration, registry(), challenge_keys)
+    return AttestorSet(parsed, naming(*names, settings=operator or {}), registry(), challenge_keys)
+
+
+def naming(*names: str, **fields: Any) -> Configuration:
+    return Configuration("own", attestors={name: OperatorAttestor(**fields) for name in names})
 
 
 def test_settings_of_both_sources_arrive_apart() -> None:
@@ -102,7 +105,7 @@ def test_a_half_that_lacks_a_method_is_told_of_before_a_node_asks(
     plugin = type("Half", (), {method: lambda self, request: None for method in methods})()
     monkeypatch.setitem(globals(), "halved", _Halved(plugin))
     installed = Registry([EntryPoint("halved", f"{__name__}:halved", ENTRY_POINT_GROUP)])
-    broken = AttestorSet(parsed("halved"), Configuration("own"), installed, challenge_keys).broken()
+    broken = AttestorSet(parsed("halved"), naming("halved"), installed, challenge_keys).broken()
     says = [f"attestor halved: its server plugin has no {missing}"] if missing else []
     assert [one.message for one in broken] == says
 
@@ -132,7 +135,7 @@ def test_a_half_that_cannot_be_asked_is_told_of_before_a_node_asks(
 ) -> None:
     monkeypatch.setitem(globals(), "halved", _Halved(plugin))
     installed = Registry([EntryPoint("halved", f"{__name__}:halved", ENTRY_POINT_GROUP)])
-    broken = AttestorSet(parsed("halved"), Configuration("own"), installed, challenge_keys).broken()
+    broken = AttestorSet(parsed("halved"), naming("halved"), installed, challenge_keys).broken()
     assert [one.message for one in broken] == ([f"attestor halved: its server plugin {says}"] if says else [])
 
 
@@ -182,8 +185,9 @@ def test_description_that_cannot_be_had(provider: str) -> None:
 
 
 def test_attestor_that_the_policy_does_not_name_is_never_asked() -> None:
+    chosen = AttestorSet(parsed("other"), naming("other", "good"), registry(), challenge_keys)
     with pytest.raises(KeyError):
-        attestors("other").ready("good")
+        chosen.ready("good")
 
 
 def parsed(provider: str) -> Policy:
@@ -199,6 +203,7 @@ def parsed(provider: str) -> Policy:
             {"attestors": {"good": OperatorAttestor(frozenset({"elsewhere"}))}},
             "does not allow attestor good in namespace ns: .* attestors.good.namespaces",
         ),
+        ("good", {}, "does not allow attestor good in namespace ns: .* configuration file, in attestors.good,"),
         ("insecure", {}, "does not allow it in namespace ns: .* --insecure-attestor-namespaces"),
         ("insecure", {"insecure_enabled": True}, "does not allow it in namespace ns: .* --enable-insecure-attestor"),
     ],
@@ -239,7 +244,7 @@ def test_challenge_keys_are_asked_for_each_time() -> None:
             raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, "not yet")
         return now[-1]
 
-    plugin = AttestorSet(parsed("good"), Configuration("own"), registry(), keys).ready("good").server_plugin
+    plugin = AttestorSet(parsed("good"), naming("good"), registry(), keys).ready("good").server_plugin
     assert isinstance(plugin, FakeServerPlugin)
     with pytest.raises(Deferred, match="not yet"):
         plugin.settings.challenge_keys()

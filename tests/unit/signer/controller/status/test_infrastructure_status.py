@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from signer.configuration import Configuration
+from signer.configuration import Configuration, every_attestor
 from signer.controller.status.infrastructure_status import (
     InfrastructureStatus,
     NotPublished,
@@ -80,7 +80,7 @@ class World:
         self.calls: list[str] = []
         self.version = "v1beta2"
         self.clock = Clock()
-        configuration = Configuration(namespace="system")
+        configuration = Configuration(namespace="system", attestors=every_attestor(registry().providers))
         self.publisher = InfrastructureStatus(self, registry(), configuration, self.clock.monotonic)
 
     async def get(self, path: str) -> dict[str, Any]:

@@ -341,11 +341,11 @@ async def test_repeated_overwrites_are_rate_limited(world: World) -> None:
 def test_signers_that_the_operator_does_not_permit_are_unusable() -> None:
     configuration = Configuration(
         namespace="system",
-        attestors={"other": OperatorAttestor(namespaces=frozenset({"team-b"}))},
+        attestors={"other": OperatorAttestor(namespaces=frozenset({"team-b"})), "good": OperatorAttestor()},
         insecure_enabled=True,
         insecure_namespaces=frozenset({"team-b"}),
     )
-    everything = policy("other", "insecure", "good")
+    everything = policy("other", "insecure", "good", "picky")
 
     def names(namespace: str) -> tuple[str, ...]:
         return usable_signers(everything, registry(), permitted_in(namespace, configuration, registry())).client

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from attestors.contract import Security
-from signer.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor, every_attestor
 from signer.controller.status import renewal_coverage as standing_module
 from signer.controller.status.policy_status import permitted_in
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Starting, Unattested
@@ -43,7 +43,7 @@ def caches_of(**policy: Any) -> Caches:
 def coverage_of(
     caches: Caches, now: datetime = NOW, operator: Mapping[str, OperatorAttestor] | None = None
 ) -> RenewalCoverage:
-    configuration = Configuration("own", attestors=operator or {})
+    configuration = Configuration("own", attestors={**every_attestor(registry().providers), **(operator or {})})
     permits = permitted_in(CLUSTER.namespace, configuration, registry())
     return RenewalCoverage(CLUSTER, registry=registry(), caches=caches, permits=permits, now=lambda: now)
 
