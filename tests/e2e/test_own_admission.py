@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from signer.testing.cluster_api import capi_crds
 
 from signer.crds import custom_resource_definitions
 from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, Resource
+from signer.testing.cluster_api import capi_crds
 from tests.conformance.api import version_of
 from tests.support.control_plane import ControlPlane
 from tests.support.helm import render_chart
