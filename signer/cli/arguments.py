@@ -245,6 +245,7 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         insecure_namespaces=insecure_namespaces,
         attestors=file.attestors,
         serving_networks=file.serving_networks,
+        reserved_names=file.reserved_names,
         provider_id_oids=provider_id_oids,
         host_keys_oids=host_keys_oids,
         authorities=file.authorities,

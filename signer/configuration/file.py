@@ -12,8 +12,9 @@ from signer.configuration.attestors import OperatorAttestor, read_attestor
 from signer.configuration.authorities import AllowedAuthorities, read_authorities
 from signer.configuration.document import InvalidConfiguration, read_document, unknown_fields
 from signer.configuration.rotation import read_node_client_namespaces, read_rotation_waits
-from signer.configuration.serving import read_serving_networks
+from signer.configuration.serving import read_reserved_names, read_serving_networks
 from signer.configuration.ssh import SSHPermission, read_ssh
+from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, ReservedNames
 from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 
@@ -34,6 +35,7 @@ class ConfigurationFile:
     node_client_namespaces: frozenset[str] = frozenset()
     ssh: SSHPermission = field(default_factory=SSHPermission)
     access: AccessPermission = field(default_factory=AccessPermission)
+    reserved_names: ReservedNames = DEFAULT_RESERVED_NAMES
 
 
 def read_configuration_file(path: Path) -> ConfigurationFile:
@@ -56,6 +58,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
           networks: [2001:db8:7::/48]
           networksByNamespace:
             team-a: [10.0.1.0/24]
+          reservedNames: [konnectivity-server, etcd, etcd-*]
         ssh:
           namespaces: [team-a]
           masterSecrets: NotAllowed
@@ -90,6 +93,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
         read_node_client_namespaces(f"{path}: rotation", document.get("rotation")),
         read_ssh(f"{path}: ssh", document.get("ssh")),
         read_access(f"{path}: access", document.get("access")),
+        read_reserved_names(f"{path}: servingAddresses", document.get("servingAddresses")),
     )
 
 

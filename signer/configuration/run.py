@@ -15,6 +15,7 @@ from signer.configuration.replicas import LeaderElection, NoLeaderElection, Shar
 from signer.configuration.rotation import RotationOff, RotationSettings
 from signer.configuration.ssh import SSHPermission, SSHSwitchedOff
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
+from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, ReservedNames
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 
 DEFAULT_WORKERS: Final = 32
@@ -38,6 +39,8 @@ class Configuration:
     """By provider name. An attestor that is not listed is allowed nowhere. The flags name ``insecure``."""
     serving_networks: OperatorNetworks = NO_NETWORKS
     """The networks that policies may name for serving certificates."""
+    reserved_names: ReservedNames = DEFAULT_RESERVED_NAMES
+    """Host labels that no serving certificate holds."""
     workers_per_cluster: int = DEFAULT_WORKERS
     provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
     """OIDs of the extension in which a request carries its provider ID."""

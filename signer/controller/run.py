@@ -83,6 +83,7 @@ from signer.kube.resource_limits import ResourceLimits
 from signer.kube.scheduling import TimedSemaphore
 from signer.kube.supervision import supervised
 from signer.model.cluster import ClusterKey
+from signer.model.control_plane_names import ControlPlaneReport
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import InTouch
@@ -171,6 +172,7 @@ def compose_workload_cluster(
     status_changed, reconnect = asyncio.Event(), asyncio.Event()
     permits = permitted_in(key.namespace, configuration, options.registry)
     authority_source, canary = _compose_authorities(key, configuration, options, shared, random)
+    control_plane = ControlPlaneReport()
     service_networks = ServiceNetworks(key, caches, status_changed=status_changed, random=random)
     decider = Decider(
         key,
@@ -185,6 +187,7 @@ def compose_workload_cluster(
         authority_source=authority_source,
         trust=canary,
         services_report=service_networks.report,
+        control_plane=control_plane,
         now=now,
         monotonic=monotonic,
         host_certificates=host_certificates_of(shared.ssh),
@@ -288,6 +291,7 @@ def compose_workload_cluster(
     return WorkloadCluster(
         key,
         connector=shared.connector,
+        control_plane=control_plane,
         handler=handler,
         reachability=reachability,
         overflow=OverflowRelist(informer, reachability, random=random, monotonic=monotonic),

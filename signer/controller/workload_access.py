@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,7 @@ from signer.kube.calls import Get
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
+from signer.kube.http.tls_transport import TlsTransport
 from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import SECRETS
@@ -74,8 +76,8 @@ class WorkloadConnector:
     attempts: TimedSemaphore
     """Limits concurrent connection attempts."""
 
-    async def client(self, key: ClusterKey) -> Client:
-        """A client for the cluster, not connected yet.
+    async def client(self, key: ClusterKey, on_connect: Callable[[TlsTransport], None]) -> Client:
+        """A client for the cluster, not connected yet. ``on_connect``: as of :class:`~signer.kube.client.Client`.
 
         Raises:
             WorkloadAccessRefused: there is no usable kubeconfig.
@@ -87,4 +89,5 @@ class WorkloadConnector:
             maximum_body_bytes=MAXIMUM_BODY_BYTES,
             connection_limit=EXTRA_CONNECTIONS + self.workers_per_cluster,
             resource_limits=self.resource_limits,
+            on_connect=on_connect,
         )

@@ -6,12 +6,14 @@ The rules are in :mod:`signer.rules.machine_match` and :mod:`signer.rules.servin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from attestors.contract import AttestorDescription, IPAddress
 from signer.model.addresses import canonical
 from signer.model.bootstrap_token import TokenAsks, TracedTo
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
+from signer.model.control_plane_names import ControlPlaneReport, ReservedNames
 from signer.model.policy import Policy
 from signer.model.record import record_name
 from signer.model.service_networks import ServicesReport
@@ -19,6 +21,7 @@ from signer.model.serving_facts import ServingFacts
 from signer.model.serving_networks import IPNetwork, OperatorNetworks
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_match import Lead, MatchFacts, NotConsidered, OtherLead, considers_leads
+from signer.rules.serving import equivalent_addresses
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.records import possibly_conflicting_names
@@ -94,8 +97,12 @@ class ServingFactsSource:
         caches: Caches,
         operator_networks: OperatorNetworks,
         services_report: ServicesReport,
+        control_plane: ControlPlaneReport,
+        reserved_names: ReservedNames,
     ) -> None:
         self._caches = caches
+        self._control_plane = control_plane
+        self._reserved_names = reserved_names
         self._services_report = services_report
         self._operator_networks = operator_networks
 
@@ -106,7 +113,14 @@ class ServingFactsSource:
             self._names_of_shared_hosts(policy, machine, request),
             self._networks(policy),
             self._services_report.reported,
+            self._control_plane_names(request),
+            self._control_plane.unknown,
+            frozenset(filter(self._reserved_names.has, map(canonical, request.dns_names))),
         )
+
+    def _control_plane_names(self, request: Names) -> frozenset[str]:
+        equivalents = chain.from_iterable(map(equivalent_addresses, request.ip_addresses))
+        return self._control_plane.names_among((*map(canonical, request.dns_names), *map(str, equivalents)))
 
     def _networks(self, policy: Policy) -> tuple[IPNetwork, ...]:
         named = policy.serving_networks

@@ -42,6 +42,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.kube.supervision import isolated
 from signer.model.cluster import ClusterKey
+from signer.model.control_plane_names import ControlPlaneReport
 from signer.model.decision import Approve, Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
 from signer.model.flow import Flow, PriorityLevel, requester_of
 from signer.model.host_keys import HostCertificatesIssued
@@ -98,6 +99,7 @@ class Decider:
         authority_source: AuthoritySource,
         trust: AuthorityTrust,
         services_report: ServicesReport,
+        control_plane: ControlPlaneReport,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         host_certificates: HostCertificateSwitch = SWITCHED_OFF,
@@ -115,7 +117,9 @@ class Decider:
         self._attestation = Attestation(
             key, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
         )
-        serving = ServingFactsSource(caches, configuration.serving_networks, services_report)
+        serving = ServingFactsSource(
+            caches, configuration.serving_networks, services_report, control_plane, configuration.reserved_names
+        )
         issuer = HostCertificateIssuer(key, host_certificates, caches, records, serving, monotonic)
         self._host_certificates = issuer
         self._approval_seals = ApprovalSeals(key, caches.authentic)

@@ -31,6 +31,7 @@ from signer.kube.calls import GetList
 from signer.kube.errors import ApiError
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
+from signer.model.control_plane_names import nothing_reported
 from signer.model.decision import printable
 from signer.model.policy import Policy
 from signer.model.service_networks import NOT_REPORTED, ReportedServices, ServicesReport
@@ -103,6 +104,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
         ),
         trust=ShownTrust(dry_run_client, key),
         services_report=ServicesReport(around.reported_services),
+        control_plane=nothing_reported(),
         now=around.now,
         monotonic=time.monotonic,
         host_certificates=host_certificates,

@@ -118,6 +118,7 @@ _BY_REASON: Final[Mapping[str, Commands]] = MappingProxyType(
         Reason.PROVIDER_ID_TAKEN: _machines,
         Reason.MACHINE_ADDRESSES_UNKNOWN: _machine,
         Reason.SERVICE_NETWORKS_UNKNOWN: _cluster,
+        Reason.CONTROL_PLANE_NAMES_UNKNOWN: _cluster,
         Reason.MACHINE_NOT_READY: _machine,
         Reason.MACHINE_PAUSED: _machine,
         Reason.CLUSTER_PAUSED: _cluster,

@@ -66,6 +66,7 @@ class Reason(enum.StrEnum):
     MACHINE_AMBIGUOUS = "MachineAmbiguous"
     MACHINE_ADDRESSES_UNKNOWN = "MachineAddressesUnknown"
     SERVICE_NETWORKS_UNKNOWN = "ServiceNetworksUnknown"
+    CONTROL_PLANE_NAMES_UNKNOWN = "ControlPlaneNamesUnknown"
     MACHINE_NOT_READY = "MachineNotReady"
     MACHINE_PAUSED = "MachinePaused"
     CLUSTER_PAUSED = "ClusterPaused"
@@ -271,6 +272,12 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "State the networks in `spec.clusterNetwork.services.cidrBlocks` of the Cluster, or "
             "[let the controller read them](operating.md#networks-of-services) in the workload cluster. If the address "
             "is in a network of Services, nodes and Services overlap: give the nodes other addresses.",
+        ),
+        Reason.CONTROL_PLANE_NAMES_UNKNOWN: ReasonExplanation(
+            "The controller cannot read the names in the certificate of the workload cluster's API server, so it does "
+            "not know which names a node must not have.",
+            "Nothing if it ends within a minute. Otherwise renew the API server's certificate: the message says what "
+            "is wrong with it.",
         ),
         Reason.MACHINE_NOT_READY: ReasonExplanation(
             "The Machine has no bootstrap data yet.",

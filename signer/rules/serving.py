@@ -6,6 +6,9 @@ holds:
 
 ==================================  =======================================================================
 the control-plane endpoint          DNS name or address, in any spelling
+names of the API server             every DNS name and address in the certificates that the API servers show. The
+                                    node of a control-plane Machine may have its own node name and addresses
+reserved names                      host labels that the operator reserves, such as ``konnectivity-server``
 ``kubernetes*``                     every DNS name with this prefix, ``kubernetes-worker-1`` included: a node with
                                     such a name gets a certificate for its addresses only
 ``localhost``                       also names below it, and as a host label (RFC 6761 section 6.3)
@@ -204,6 +207,7 @@ def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
     """Every DNS name and IP address of a serving certificate belongs to this Machine and to no other."""
     if facts.purpose is not Purpose.SERVING:
         return
+    _require_control_plane_known(facts)
     own_names, own_addresses = _own_names(facts)
     derived = names_in_domains((facts.node_name, *sorted(own_names)), facts.policy.node_names.domains)
     for asked in facts.dns_names:
@@ -256,6 +260,10 @@ def _require_not_of_the_cluster(dns_name: str, facts: AlternativeNameFacts) -> N
             raise _refused(dns_name, facts, f"is in the domain {domain} of the cluster's Services")
     if dns_name in _control_plane_names(facts):
         raise _refused(dns_name, facts, "is the control-plane endpoint")
+    if dns_name in facts.serving.reserved_names:
+        raise _refused(dns_name, facts, "has a host label that the operator reserves: servingAddresses.reservedNames")
+    if dns_name in facts.serving.control_plane_names and not _is_control_planes_own(dns_name, facts):
+        raise _refused(dns_name, facts, "is in the API server's certificate")
 
 
 def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
@@ -266,8 +274,33 @@ def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
             raise _refused(str(address), facts, "is an address of the cluster's Services")
         if str(equivalent) in _control_plane_names(facts):
             raise _refused(str(address), facts, "is the control-plane endpoint")
+        if str(equivalent) in facts.serving.control_plane_names and not _is_control_planes_own(str(address), facts):
+            raise _refused(str(address), facts, "is in the API server's certificate")
     if is_ipv4_in_ipv6(address):
         raise _refused(str(address), facts, "is an IPv4 address written as IPv6")
+
+
+def _require_control_plane_known(facts: AlternativeNameFacts) -> None:
+    """The names in the API server's certificate are known: any name may be one of them otherwise."""
+    if facts.serving.control_plane_unknown:
+        raise Deferred(
+            Reason.CONTROL_PLANE_NAMES_UNKNOWN,
+            f"the alternative names of node {facts.node_name} may be the API server's: "
+            f"{facts.serving.control_plane_unknown}",
+        )
+
+
+def _is_control_planes_own(name: str, facts: AlternativeNameFacts) -> bool:
+    """Whether the node of a control-plane Machine may have the name although the API server has it, too.
+
+    kubeadm writes the node name and the address of each control-plane node into the certificate of its API server.
+    Other names that the platform reports, such as a load balancer's, are not the node's own.
+    """
+    if not facts.machine.control_plane:
+        return False
+    proven = facts.proven.dns_names if facts.proven is not None else ()
+    _, own_addresses = _own_names(facts)
+    return name in {facts.node_name, *map(canonical, proven), *own_addresses}
 
 
 @functools.lru_cache(maxsize=4096)  # of a node, at each of its requests

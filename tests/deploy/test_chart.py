@@ -41,6 +41,7 @@ from signer.configuration import (
     read_configuration_file,
 )
 from signer.crds.expressions import FIRST_VERSION
+from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES
 from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import OperatorNetworks
 from signer.rotation.admission_policy import OPERATIONS_POLICY
@@ -431,6 +432,7 @@ class TestDeployment:
         assert attestor.settings == {"endorsementRootsFolder": "/roots"}
         networks = read_configuration_file(file).serving_networks
         assert networks == OperatorNetworks((), {"team-a": (ip_network("10.0.1.0/24"),)})
+        assert read_configuration_file(file).reserved_names == DEFAULT_RESERVED_NAMES
         assert read_configuration_file(file).authorities == AllowedAuthorities()
         assert read_configuration_file(file).rotation_waits == Waits(overlap=timedelta(hours=2))
         assert read_configuration_file(file).node_client_namespaces == {"team-a"}

@@ -116,6 +116,7 @@ PLACES: Final[Mapping[Reason, Place]] = {
     Reason.MACHINE_AMBIGUOUS: Place(_W, Whose.PLATFORM),
     Reason.MACHINE_ADDRESSES_UNKNOWN: Place(_W, Whose.PLATFORM),
     Reason.SERVICE_NETWORKS_UNKNOWN: Place(_W, Whose.TENANT),
+    Reason.CONTROL_PLANE_NAMES_UNKNOWN: Place(_W, Whose.TENANT),
     Reason.MACHINE_NOT_READY: Place(_W, Whose.PLATFORM),
     Reason.MACHINE_PAUSED: Place(_W, Whose.TENANT),
     Reason.CLUSTER_PAUSED: Place(_W, Whose.TENANT),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from ipaddress import ip_address
+from typing import Final
 
 import pytest
 from cryptography import x509
@@ -12,17 +13,27 @@ from signer.testing.world import Verdict, WorldCluster
 from tests.integration.fixtures import Harness, assert_readable, certificate_of, node_of, pending
 from tests.integration.kubelets import Kubelet, add_machine, attest
 
+API_SERVER: Final = ("api.example.net", "lb.example.com")
+CONTROL_PLANE_SERVICES: Final = ("konnectivity-server", "konnectivity-server.kube-system", "etcd-0.etcd", "m1.etcd")
+
 
 @pytest.fixture(scope="module")
 def neighbourhood(shared_harness: Harness) -> Kubelet:
     """The attested node ``m``, in a cluster with neighbours, under a running controller."""
-    cluster = shared_harness.cluster()
+    cluster = shared_harness.cluster(api={"serving_names": [*API_SERVER, "*.apps.example.net"]})
     cluster.patch({"spec": {"clusterNetwork": {"services": {"cidrBlocks": ["10.200.0.0/16", "2001:db8:1::/112"]}}}})
     cluster.patch({"spec": {"clusterNetwork": {"serviceDomain": "Prod.Example."}}})
     add_machine(cluster, "m", "192.0.2.10", "M.Internal.Example.", "10.200.0.9", "127.0.0.9", "kubernetes-m", "x.svc")
+    add_machine(cluster, "guest", "192.0.2.77", *API_SERVER, *CONTROL_PLANE_SERVICES, "x.apps.example.net")
     add_machine(cluster, "neighbour", "192.0.2.11", "2001:DB8:0::11")
     shared_harness.run()
     return attest(cluster, "m")
+
+
+@pytest.fixture(scope="module")
+def guest(neighbourhood: Kubelet) -> Kubelet:
+    """A node whose Machine has every name that its guest reports."""
+    return attest(neighbourhood.cluster, "guest")
 
 
 def _ask(kubelet: Kubelet, *names: str, csr: str = "") -> str:
@@ -104,6 +115,24 @@ def test_own_in_upper_case(neighbourhood: Kubelet) -> None:
 def test_not_the_machines(neighbourhood: Kubelet, name: str, why: str) -> None:
     verdict = _denied(neighbourhood.cluster, _ask(neighbourhood, "m", name), "InvalidSubjectAlternativeNames")
     assert why in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        *((name, "is in the API server's certificate") for name in (*API_SERVER, "API.example.net")),
+        ("x.apps.example.net", "is in the API server's certificate"),
+        *((name, "that the operator reserves") for name in CONTROL_PLANE_SERVICES),
+    ],
+)
+def test_names_of_the_control_plane_that_a_guest_reports(guest: Kubelet, name: str, why: str) -> None:
+    """The provider writes what the guest reports into the Machine, such as vSphere's: a stolen node names itself."""
+    verdict = _denied(guest.cluster, _ask(guest, "guest", name), "InvalidSubjectAlternativeNames")
+    assert why in verdict.message
+
+
+def test_the_names_of_the_guest_itself(guest: Kubelet) -> None:
+    assert guest.cluster.wait_until_decided(_ask(guest, "guest", "192.0.2.77")).reason == "Attested"
 
 
 def test_no_names(neighbourhood: Kubelet) -> None:

@@ -30,11 +30,13 @@ from signer.decision.authority_source import AuthoritySource
 from signer.decision.keys_for_nodes import KeysForNodes
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError
+from signer.kube.http.tls_transport import TlsTransport
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.supervision import supervised
 from signer.kube.tls import TlsMaterialRefused
 from signer.kube.watch import list_and_watch
 from signer.model.cluster import ClusterKey
+from signer.model.control_plane_names import ControlPlaneReport
 from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class WorkloadCluster:
         key: ClusterKey,
         *,
         connector: WorkloadConnector,
+        control_plane: ControlPlaneReport,
         handler: RequestHandler,
         reachability: Reachability,
         overflow: OverflowRelist,
@@ -92,6 +95,7 @@ class WorkloadCluster:
         """Parts set ``status_changed`` when their conditions change; ``reachability`` sets ``reconnect``."""
         self.key = key
         self._connector = connector
+        self._control_plane = control_plane
         self._handler = handler
         self._requests = handler.informer
         self._reachability = reachability
@@ -196,11 +200,14 @@ class WorkloadCluster:
     async def _client(self) -> Client:
         """Raises _Reconnect if the Secret gives no connection."""
         try:
-            return await self._connector.client(self.key)
+            return await self._connector.client(self.key, self._handshake_done)
         except WorkloadAccessRefused as error:
             raise self._unreachable(error.reason, str(error)) from error
         except TlsMaterialRefused as error:
             raise self._unreachable("KubeconfigRefused", str(error)) from error
+
+    def _handshake_done(self, transport: TlsTransport) -> None:
+        self._control_plane.saw(transport.presented_chain()[0])
 
     async def _serve_over(self, client: Client) -> None:
         async with client:

@@ -74,6 +74,7 @@ class EmbeddedAPI(ObjectAccess):
         address: IP address to listen at, which the serving certificate names.
         port: 0 for a free one.
         serving: certificate chain and key (PEM) to present, instead of a certificate of the CA.
+        serving_names: further DNS names for the certificate of the CA, as of a load balancer.
         loop_thread: serve in that event loop, with other APIs; the caller starts and stops it. By default, one of its
             own.
 
@@ -97,6 +98,7 @@ class EmbeddedAPI(ObjectAccess):
         address: str = _HOST,
         port: int = 0,
         serving: tuple[bytes, bytes] | None = None,
+        serving_names: Sequence[str] = (),
         loop_thread: LoopThread | None = None,
     ) -> None:
         if (ca_certificate is None) != (ca_key is None):
@@ -129,7 +131,7 @@ class EmbeddedAPI(ObjectAccess):
         self._port = port
         self._runner: web.ServerRunner | None = None
         self._listening: socket.socket | None = None
-        names = ["localhost", "kubernetes", "kubernetes.default.svc"]
+        names = ["localhost", "kubernetes", "kubernetes.default.svc", *serving_names]
         self._serving = self._issuer.serving(names, [address]) if serving is None else serving
         for value in default_objects() + (kubeadm_objects() if seed_kubeadm else []):
             self.create(value)

@@ -36,6 +36,7 @@ from signer.configuration import (
     read_attestors,
     read_configuration_file,
 )
+from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, ReservedNames
 from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 from signer.model.tools_image import NoToolsImage, ToolsImage
@@ -139,12 +140,17 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
             "certificateAuthorities, rotation, servingAddresses and ssh, and not a field of another form",
         ),
         ("servingAddresses: []", "servingAddresses must be an object"),
-        ("servingAddresses: {network: []}", "has the fields networks and networksByNamespace, and not 'network'"),
+        (
+            "servingAddresses: {network: []}",
+            "has the fields networks, networksByNamespace and reservedNames, and not 'network'",
+        ),
         ("servingAddresses: {networks: 10.0.0.0/8}", "servingAddresses.networks must be a list of at most 16"),
         (
             "servingAddresses: {networks: [10.0.0.1/8]}",
             "servingAddresses.networks must hold networks such as 10.0.1.0/24",
         ),
+        ("servingAddresses: {reservedNames: etcd}", "servingAddresses.reservedNames must be a list of at most 64 host"),
+        ("servingAddresses: {reservedNames: [a.b]}", "servingAddresses.reservedNames must be a list of host labels"),
         ("servingAddresses: {networksByNamespace: []}", "servingAddresses.networksByNamespace must be an object"),
         ("servingAddresses: {networksByNamespace: {'*': []}}", "'*' is no namespace"),
         ("servingAddresses: {networksByNamespace: {A: []}}", "'A' is no namespace"),
@@ -476,6 +482,10 @@ def test_serving_addresses(tmp_path: Path) -> None:
     for empty in ("", "attestors: {}", "servingAddresses:", "servingAddresses: {networks: }"):
         file.write_text(empty, encoding="utf-8")
         assert read_configuration_file(file).serving_networks == NO_NETWORKS
+        assert read_configuration_file(file).reserved_names == DEFAULT_RESERVED_NAMES
+    for listed in ([], ["vault", "vault-*"]):
+        file.write_text(f"servingAddresses: {{reservedNames: {listed}}}", encoding="utf-8")
+        assert read_configuration_file(file).reserved_names == ReservedNames(tuple(listed))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from signer.decision.cached_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshots
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, nothing_reported
 from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Refused
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
@@ -116,7 +117,9 @@ class World:
             self.caches,
             self.records,
             LiveReads(self.api, self.caches),
-            ServingFactsSource(self.caches, given.serving_networks, self.services_report),
+            ServingFactsSource(
+                self.caches, given.serving_networks, self.services_report, nothing_reported(), DEFAULT_RESERVED_NAMES
+            ),
         )
         self.version = 0
         self.cluster()

@@ -42,6 +42,7 @@ def decider() -> Decider:
         registry=registry,
         monotonic=lambda: 1000.0,
         services_report=MagicMock(),
+        control_plane=MagicMock(),
         **{part: MagicMock() for part in parts},
     )
     looked_at: Any = made

@@ -19,6 +19,7 @@ from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.bootstrap_token import TokenAsks, TokenOwner, TracedTo, Untraceable
 from signer.model.cluster import ClusterKey, MachineView
+from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, nothing_reported
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
@@ -100,7 +101,7 @@ def test_a_derived_name_is_also_of_the_instances_with_its_host() -> None:
         others = ReserveAndJournal._others_called(reserve_and_journal, own, "node.corp.example", derived)
         assert [other.provider_id for other in others] == names
     request = cast("Any", SimpleNamespace(dns_names=("Node.corp.example", "other.corp.example"), ip_addresses=()))
-    facts = ServingFactsSource(caches, NO_NETWORKS, ServicesReport()).facts(
+    facts = ServingFactsSource(caches, NO_NETWORKS, ServicesReport(), nothing_reported(), DEFAULT_RESERVED_NAMES).facts(
         policy(nodeNames={"domains": ["corp.example"]}), own, request
     )
     assert facts.names_of_shared_hosts == {"node.corp.example"}
@@ -128,7 +129,9 @@ class Harness:
         self.reserve_and_journal = ReserveAndJournal(
             KEY,
             *cast("Any", (snapshots, caches, reservations, records, None)),
-            serving=ServingFactsSource(cast("Any", caches), NO_NETWORKS, ServicesReport()),
+            serving=ServingFactsSource(
+                cast("Any", caches), NO_NETWORKS, ServicesReport(), nothing_reported(), DEFAULT_RESERVED_NAMES
+            ),
             host_certificates=cast("Any", None),
         )
 
@@ -204,7 +207,7 @@ def test_machine_that_lost_its_provider_id_meanwhile() -> None:
     assert view is not None
     owner = TokenOwner(KEY.namespace, "Machine", "m1", "m1")
     tokens = SimpleNamespace(asks=lambda key, username: TokenAsks(TracedTo(frozenset({owner}))))
-    serving = ServingFactsSource(caches, NO_NETWORKS, ServicesReport())
+    serving = ServingFactsSource(caches, NO_NETWORKS, ServicesReport(), nothing_reported(), DEFAULT_RESERVED_NAMES)
     parts = (None, caches, SimpleNamespace(live_reads=None), None, tokens)
     judge = ReserveAndJournal(KEY, *cast("Any", parts), serving=serving, host_certificates=cast("Any", None)).match
     chosen = policy(bootstrapTokens={"matchMachines": "WithoutProviderID"})

@@ -204,6 +204,49 @@ class TestOwn:
         not_permitted(serving((), ("2001:db8::2",), machine=only, proven=proven), "2001:db8::2", "does not belong to")
 
 
+class TestControlPlane:
+    """Names in the certificates of the API servers, and those that the operator reserves."""
+
+    @pytest.mark.parametrize("name", ["api.example", "192.0.2.7", "2001:db8::7"])
+    def test_of_the_api_server(self, name: str) -> None:
+        is_address = name != "api.example"
+        names = ((), (name,)) if is_address else ((name,), ())
+        judge(serving(*names, **everywhere(name)))
+        facts = serving(*names, serving=ServingFacts(control_plane_names=frozenset({name})), **everywhere(name))
+        not_permitted(facts, name, "is in the API server's certificate")
+
+    def test_an_address_that_may_be_delivered_to_the_api_server(self) -> None:
+        name = str(ip_address(nat64("192.0.2.7")))
+        facts = serving(
+            (), (name,), serving=ServingFacts(control_plane_names=frozenset({"192.0.2.7"})), **everywhere(name)
+        )
+        not_permitted(facts, name, "is in the API server's certificate")
+
+    def test_a_control_plane_node_has_its_own_name_and_addresses(self) -> None:
+        """kubeadm writes both into its API server's certificate."""
+        api_server = ServingFacts(control_plane_names=frozenset({NODE, "10.0.0.1", "lb.example"}))
+        machine = with_addresses("10.0.0.1")
+        not_permitted(serving((NODE,), machine=machine, serving=api_server), NODE, "is in the API server's certificate")
+        own = replace(machine, control_plane=True)
+        judge(serving((NODE,), ("10.0.0.1",), machine=own, serving=api_server))
+        guest = replace(own, addresses=(*own.addresses, MachineAddress("Hostname", "lb.example")))
+        not_permitted(serving(("lb.example",), machine=guest, serving=api_server), "lb.example", "API server's")
+        foreign = serving((), ("10.0.0.9",), machine=own, proven=None, serving=api_server)
+        not_permitted(foreign, "10.0.0.9", "does not belong to")
+
+    def test_unknown_names_wait(self) -> None:
+        facts = serving((NODE,), serving=ServingFacts(control_plane_unknown="its certificate cannot be read"))
+        defer = deferred(judge, facts)
+        assert defer.reason == Reason.CONTROL_PLANE_NAMES_UNKNOWN
+        assert "its certificate cannot be read" in defer.message
+
+    def test_reserved_by_the_operator(self) -> None:
+        name = "konnectivity-server"
+        judge(serving((name,), **everywhere(name)))
+        facts = serving((name,), serving=ServingFacts(reserved_names=frozenset({name})), **everywhere(name))
+        not_permitted(facts, name, "servingAddresses.reservedNames")
+
+
 class TestServices:
     """The Cluster's networks of Services, stated, reported or unknown."""
 
