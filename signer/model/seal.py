@@ -62,6 +62,7 @@ class KeyUse(enum.Enum):
     """The ConfigMaps with the key ids of grants that ended."""
     REMOVED_BINDINGS = b"node-attestation removed bindings v1"
     """The ConfigMaps with the bindings that Enforce removed."""
+    RESERVATION = b"node-attestation reservation v1"
 
 
 @dataclass(frozen=True, slots=True)
