@@ -91,7 +91,8 @@ from signer.store.caches import ALL_PROVIDER_IDS, Caches
 from signer.store.garbage_collection import GarbageCollector
 from signer.store.records import Records
 from signer.store.removed_bindings import RemovedBindings
-from signer.store.reservations import ReservationRebuild, Reservations
+from signer.store.reservation_rebuild import ReservationRebuild
+from signer.store.reservations import Reservations
 
 _LOG = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 8.0

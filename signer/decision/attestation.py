@@ -168,7 +168,7 @@ class AttestationRequests:
             role=role_of(machine),
             recorded=recorded_identity(
                 machine,
-                self._caches.records_of(machine),
+                self._caches.authentic_reservations.backing(self._caches.records_of(machine)),
                 provider,
                 credential=credential,
                 cluster_created=cluster.created,

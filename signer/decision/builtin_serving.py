@@ -29,7 +29,7 @@ from signer.model.record import (
     BuiltinApproval,
     was_just_decided,
 )
-from signer.model.reservation import Pair, ReservationSide
+from signer.model.reservation import Pair
 from signer.model.signing_request import BuiltinServingRequest, MalformedBuiltinServingRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.builtin_serving import (
@@ -37,6 +37,7 @@ from signer.rules.builtin_serving import (
     BuiltinRequestFacts,
     BuiltinServingFacts,
     PairState,
+    pair_state,
     posted_at,
     refuse_malformed,
     the_attested_machine,
@@ -48,6 +49,7 @@ from signer.rules.machine_comparisons import recorded_machine
 from signer.rules.plan import PROCEED, SILENCE, Note, Proceed, Trace
 from signer.rules.request import public_key_digest
 from signer.rules.shape import ClusterFacts, node_name_of
+from signer.store.authentic_reservations import Reserved
 from signer.store.caches import Caches
 from signer.store.live_reads import LiveReads
 from signer.store.records import Records, conflicting_names
@@ -150,7 +152,7 @@ class BuiltinServing:
             record=record,
             machine=machine,
             operator_allows=operator.allows(self._key.namespace),
-            pair=self._standing(Pair(record.machine, record.identity)),
+            pair=self._pair_state(record, machine, snapshot.cluster.uid),
             conflicting_names=conflicting_names(self._caches, self._records, machine, dns_names, ip_addresses),
             serving=self._serving.facts(snapshot.policy, machine, request.certificate_request),
             now=snapshot.now,
@@ -160,11 +162,9 @@ class BuiltinServing:
         )
         return facts
 
-    def _standing(self, pair: Pair) -> PairState:
-        reservations, namespace = self._caches.reservations, self._caches.own_namespace
-        sides = (reservations.get(namespace, pair.name(side)) for side in ReservationSide)
-        stands = all(side is not None and side.pair == pair for side in sides)
-        return PairState.RESERVED if stands else PairState.NOT_RESERVED
+    def _pair_state(self, record: AttestedNode, machine: MachineView, cluster_uid: str) -> PairState:
+        found = self._caches.authentic_reservations.of(Pair(record.machine, record.identity))
+        return pair_state(found.bases if isinstance(found, Reserved) else (), record, machine, cluster_uid)
 
     async def journal(
         self, request: BuiltinServingRequest, node_name: str, attested: AttestedMachine, snapshot: Snapshot

@@ -47,7 +47,7 @@ from signer.model.record import (
     record_name,
     was_just_decided,
 )
-from signer.model.reservation import Pair
+from signer.model.reservation import Attested, Pair
 from signer.model.signing_request import SigningRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.claim import require_as_told
@@ -64,7 +64,8 @@ from signer.rules.plan import Note
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.records import RecordChanged, Records, conflicting_names
-from signer.store.reservations import ReservationRebuild, Reservations
+from signer.store.reservation_rebuild import ReservationRebuild
+from signer.store.reservations import Reservations
 
 _MOST_OTHERS: Final = 8
 """Maximum number of Machines of one name that a decision reads."""
@@ -167,13 +168,14 @@ class ReserveAndJournal:
         note(lambda: compared.pair(pair, "reserved" if stood else "not reserved before"))
         await self._rebuild.rebuild(pair)
         hardware = _hardware_of(pair, facts.proven)
+        basis = Attested(facts.cluster.uid, machine.uid, facts.now.replace(microsecond=0))
         # Hardware of another Machine is refused before the identity is reserved: a refused request reserves nothing.
         for other in filter(self._reservations.is_of_others, hardware):
-            await self._reservations.reserve(other, NoRecord())
-        await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
+            await self._reservations.reserve(other, NoRecord(), basis)
+        await self._reservations.reserve(pair, record if of_this_machine else NoRecord(), basis)
         for other in hardware:
             if not (stood and self._reservations.cached(other)):
-                await self._reservations.reserve(other, NoRecord())
+                await self._reservations.reserve(other, NoRecord(), basis)
 
     async def recheck_machine(self, error: Refused | Deferred, facts: MachineFacts) -> None:
         """Read the objects on which a refusal is based from the API server, before it denies.

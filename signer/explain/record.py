@@ -28,10 +28,15 @@ from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Forbidden, ResourceNotServed
 from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, AuthoritySuffixes
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
+from signer.model.decision import Deferred
 from signer.model.fields import format_time, mapping_of, text_of
 from signer.model.policy import Policy
+from signer.model.reservation import InvalidReservation, parse_reservation
+from signer.model.seal import Authentic
 from signer.model.signing_request import NotOurs, parse_signing_request
+from signer.store.authentic_reservations import AuthenticReservations
 from signer.store.cache import object_key
+from signer.store.caches import Caches
 
 _KINDS: Final = {
     "clusters": "Cluster",
@@ -125,8 +130,7 @@ class Recorder:
             if _concerns(one, key, identities, provider_ids)
             or (one["kind"] == "AttestedNode" and object_key(one) in holders)
         ]
-        authentic = {(one.machine.cluster.namespace, one.name) for one in _authentic(dry_run_result)}
-        foreign = [one for one in concerning if one["kind"] == "AttestedNode" and object_key(one) not in authentic]
+        foreign = _not_authentic(concerning, dry_run_result.caches)
         authorities = _authority_secrets(key, dry_run_result)
         withheld = sorted(self._refused | {path for path in self._read if _is_withheld(path, key, authorities)})
         header = {
@@ -173,8 +177,22 @@ def _without_credentials(
     return {**request, "spec": logged.spec}, logged.redacted
 
 
-def _authentic(dry_run_result: DryRunResult) -> Iterator[Any]:
-    yield from dry_run_result.caches.authentic.values()
+def _not_authentic(concerning: Sequence[JsonObject], caches: Caches) -> list[JsonObject]:
+    """The records and reservations that do not count. The others lose their seals, and get new ones in a replay."""
+    records = {(one.machine.cluster.namespace, one.name) for one in caches.authentic.values()}
+    return [
+        one
+        for one in concerning
+        if (one["kind"] == "AttestedNode" and object_key(one) not in records)
+        or (one["kind"] == "IdentityReservation" and not _is_authentic(one, caches.authentic_reservations))
+    ]
+
+
+def _is_authentic(item: JsonObject, reservations: AuthenticReservations) -> bool:
+    try:
+        return isinstance(reservations.verify(parse_reservation(item)), Authentic)
+    except (InvalidReservation, Deferred):  # unreadable, or there is no controller key
+        return False
 
 
 def _holders(dry_run_result: DryRunResult) -> frozenset[tuple[str, str]]:
@@ -242,7 +260,7 @@ def _reduced(item: JsonObject) -> JsonObject:
         return {**{name: item[name] for name in ("apiVersion", "kind", "metadata")}, "spec": spec if token else {}}
     if kind == "Cluster":  # topology variables belong to the tenant, and no decision reads them
         return {**item, "spec": {name: value for name, value in mapping_of(item, "spec").items() if name != "topology"}}
-    if kind == "AttestedNode":
+    if kind in ("AttestedNode", "IdentityReservation"):
         return {**item, "spec": {name: value for name, value in item["spec"].items() if name != "seal"}}
     if kind not in (*_KINDS.values(), "ConfigMap", "CustomResourceDefinition"):
         # An infrastructure provider's object: decisions read its metadata only.

@@ -38,6 +38,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, parse_time, text_of
 from signer.model.record_object import InvalidRecord, parse_record
+from signer.model.reservation import InvalidReservation, ReservationSeals, parse_reservation
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
 from signer.model.service_networks import MAXIMUM_REPORTED, ReportedServices, network_of
 from signer.store.controller_key import controller_key_secret
@@ -107,6 +108,7 @@ class RecordedObjects:
         self._by_collection: dict[str, list[str]] = {}
         keys = ControllerKeys(secrets.token_bytes(KEY_BYTES))
         self._seals = RecordSeals(keys)
+        self._reservation_seals = ReservationSeals(keys)
         definitions = _definitions(documents)
         for document in documents:
             self._add(document, definitions)
@@ -182,6 +184,8 @@ class RecordedObjects:
         document = {**document, "metadata": metadata}
         if resource == ATTESTED_NODES:
             document = self._sealed(document)
+        if resource == IDENTITY_RESERVATIONS:
+            document = self._sealed_reservation(document)
         namespace = str(metadata["namespace"]) if resource.namespaced else None
         try:
             path = resource.object(str(metadata.get("name", "")), namespace)
@@ -205,6 +209,15 @@ class RecordedObjects:
         except InvalidRecord:
             return document
         return {**document, "spec": {**mapping_of(document, "spec"), "seal": seal}}
+
+    def _sealed_reservation(self, document: JsonObject) -> JsonObject:
+        """The same for a reservation."""
+        unsealed = {**document, "spec": {**mapping_of(document, "spec"), "seal": "recorded"}}
+        try:
+            found = parse_reservation(unsealed)
+        except InvalidReservation:
+            return document
+        return {**document, "spec": self._reservation_seals.spec(found.side, found.pair, found.basis)}
 
 
 def _header(documents: list[JsonObject], default_namespace: str) -> Header:

@@ -304,9 +304,9 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.NODE_NOT_ATTESTED: ReasonExplanation(
             "The node asks for a serving certificate and has no valid attestation. There is no AttestedNode of an "
-            "allowed secure attestor, the Machine was deleted or recreated since, there is no reservation, or the "
-            "node's certificates have expired. Before Kubernetes 1.32, the request may also be older than the "
-            "attestation, or a former node of that name could have posted it.",
+            "allowed secure attestor, the Machine was deleted or recreated since, no attestation of this very Machine "
+            "and Cluster reserved them, or the node's certificates have expired. Before Kubernetes 1.32, the request "
+            "may also be older than the attestation, or a former node of that name could have posted it.",
             "Let the node get its client certificate by attestation. The controller then approves the waiting request "
             "or, before Kubernetes 1.32, the one that the kubelet posts after 15 minutes. The message says what is "
             "missing.",

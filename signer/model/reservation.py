@@ -1,9 +1,12 @@
 """``IdentityReservation``: one identity belongs to one Machine, and the reverse.
 
-Two objects make a pair. Each is named by the digest of its side and names its partner. Their content never changes:
-they are only created and deleted, so a creation is the atomic step. Only one annotation is set and removed.
+Two objects make a pair. Each is named by the digest of its side and names its partner. Their pair never changes: they
+are only created and deleted, so a creation is the atomic step. An annotation is set and removed, and an attestation may
+write the basis and the seal anew.
 
 A Machine has a second pair, with its hardware, if its attestor names that apart from the identity.
+
+Each object has a seal. One that is not as the controller wrote it reserves nothing (:mod:`signer.store.reservations`).
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ import enum
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeAlias
 
 from attestors.contract import Security
-from signer.model.cluster import ClusterKey
-from signer.model.fields import required_text
+from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey
+from signer.model.fields import format_time, parse_time, required_text
 from signer.model.record import AttestedIdentity, MachineKey
+from signer.model.seal import Authentic, ControllerKeys, KeyUse, Seals, Unauthentic, joined
 
 CONTESTED_ANNOTATION: Final = "attestation.cluster.x-k8s.io/contested"
 """On a side that a controller takes as abandoned and is about to delete. Its owner removes the annotation."""
@@ -28,6 +33,8 @@ HARDWARE: Final = "+hardware"
 TPM's endorsement keys. A second pair, beside that of the identity, keeps it from being two Machines. An attestor's name
 holds no plus sign."""
 
+CLOCKS_APART: Final = timedelta(minutes=5)
+"""Maximum difference between the clocks of two controllers."""
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -69,6 +76,36 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class Attested:
+    """The pair was reserved after the attestor had accepted evidence for exactly these objects."""
+
+    cluster_uid: str
+    machine_uid: str
+    at: datetime
+    """Whole seconds, by the clock of the controller that reserved it."""
+
+    def is_for(self, cluster_uid: str, machine: MachineKey, machine_uid: str) -> bool:
+        """Whether the attestation was of the Cluster and the Machine with these UIDs. An instance of a MachinePool is
+        the same before and after its Machine is created.
+        """
+        return self.cluster_uid == cluster_uid and (
+            machine.kind == MACHINE_POOL_KIND or self.machine_uid == machine_uid
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FromRecord:
+    """The pair was rebuilt from a record alone, as after ``clusterctl move``. It keeps identity and Machine from
+    others, and lets the record approve nothing until the node attests again.
+    """
+
+
+FROM_RECORD: Final = FromRecord()
+Basis: TypeAlias = Attested | FromRecord
+"""What the controller reserved the pair for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """One stored side of a pair."""
 
@@ -78,6 +115,9 @@ class Reservation:
     resource_version: str
     contested: bool = False
     """A controller takes it as abandoned and is about to delete it."""
+    basis: Basis = FROM_RECORD
+    seal: str = field(default="", compare=False)
+    """As read; :class:`ReservationSeals` verifies it."""
 
     @property
     def name(self) -> str:
@@ -90,10 +130,54 @@ class Reservation:
         return mine.machine == others.machine and mine.identity.digest == others.identity.digest
 
 
-def reservation_spec(pair: Pair) -> dict[str, Any]:
-    """The ``spec`` of either side."""
+class ReservationSeals:
+    """Makes and verifies the seals of reservations. A seal covers the side and everything in the ``spec``."""
+
+    def __init__(self, keys: ControllerKeys) -> None:
+        self._seals = Seals(keys, KeyUse.RESERVATION)
+
+    def spec(self, side: ReservationSide, pair: Pair, basis: Basis) -> dict[str, Any]:
+        """The ``spec`` of that side, with its seal under the current key."""
+        return {**_unsealed_spec(pair, basis), "seal": self._seals.seal(_sealed(side, pair, basis))}
+
+    def verify(self, reservation: Reservation) -> Authentic | Unauthentic:
+        """Whether the controller wrote exactly this side."""
+        side, pair, basis = reservation.side, reservation.pair, reservation.basis
+        return self._seals.verify(reservation.seal, lambda: _sealed(side, pair, basis))
+
+
+def _sealed(side: ReservationSide, pair: Pair, basis: Basis) -> str:
+    machine, identity = pair.machine, pair.identity
+    attested = (basis.cluster_uid, basis.machine_uid, format_time(basis.at)) if isinstance(basis, Attested) else ()
+    return joined(
+        side.value,
+        machine.cluster.namespace,
+        machine.cluster.name,
+        machine.kind,
+        machine.name,
+        machine.provider_id,
+        machine.claimed_by,
+        identity.provider,
+        identity.identity,
+        identity.security.value,
+        *attested,
+    )
+
+
+def _unsealed_spec(pair: Pair, basis: Basis) -> dict[str, Any]:
     machine, identity = pair.machine, pair.identity
     claimed_by = {"uid": machine.claimed_by} if machine.is_claimed else {}
+    attested = (
+        {
+            "attestedFor": {
+                "clusterUID": basis.cluster_uid,
+                "machineUID": basis.machine_uid,
+                "time": format_time(basis.at),
+            }
+        }
+        if isinstance(basis, Attested)
+        else {}
+    )
     return {
         "machineRef": {
             "namespace": machine.cluster.namespace,
@@ -106,6 +190,7 @@ def reservation_spec(pair: Pair) -> dict[str, Any]:
         "attestor": identity.provider,
         "identity": identity.identity,
         "security": identity.security.value,
+        **attested,
     }
 
 
@@ -135,9 +220,16 @@ def parse_reservation(manifest: Mapping[str, Any]) -> Reservation:
         if not all(_NAME.fullmatch(part) for part in (cluster.namespace, cluster.name, pair.machine.name)):
             raise ValueError("an invalid object name")
         contested = CONTESTED_ANNOTATION in (metadata.get("annotations") or {})
+        basis = _basis(spec["attestedFor"]) if "attestedFor" in spec else FROM_RECORD
+        seal = required_text(spec, "seal")
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidReservation(f"not a reservation of ours: {type(error).__name__}") from error
     for side in ReservationSide:
         if pair.name(side) == name:
-            return Reservation(side, pair, uid, resource_version, contested)
+            return Reservation(side, pair, uid, resource_version, contested, basis, seal)
     raise InvalidReservation("the object's name is not the digest of its content")
+
+
+def _basis(attested: Mapping[str, Any]) -> Attested:
+    at = parse_time(required_text(attested, "time"))
+    return Attested(required_text(attested, "clusterUID"), required_text(attested, "machineUID"), at)

@@ -67,6 +67,7 @@ class KeyUse(enum.Enum):
     AUDIT_LINE = b"node-attestation audit line v1"
     AUDIT_HEAD = b"node-attestation audit head v1"
     """The published ends of audit logs."""
+    RESERVATION = b"node-attestation reservation v1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ node name, of a Machine that still exists, and with a client certificate that is
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, assert_never
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import Purpose
@@ -20,6 +21,7 @@ from signer.model.fields import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 from signer.model.record import KUBELET_CLIENT, AttestedNode, record_of, unidentified
+from signer.model.reservation import CLOCKS_APART, Attested, Basis
 from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import BuiltinServingRequest, Credential, NoCredentialNamed
 from signer.rules.machine import MachineGone, NoRecord
@@ -52,7 +54,13 @@ class PairState(enum.Enum):
     """Whether the record's identity and Machine are reserved for each other."""
 
     RESERVED = "reserved"
+    """After an attestation of exactly this Cluster and this Machine, and no later than the record says."""
     NOT_RESERVED = "not reserved"
+    FROM_RECORD = "reserved from a record alone"
+    """As after a move. The controller key alone can seal such a record."""
+    ATTESTED_BEFORE = "reserved for a former Cluster or Machine of that name"
+    ATTESTED_SINCE = "reserved later than the record's last attestation"
+    """The record is an older copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,20 @@ class AttestedMachine:
 
     record: AttestedNode
     machine: MachineView
+
+
+def pair_state(bases: Sequence[Basis], record: AttestedNode, machine: MachineView, cluster_uid: str) -> PairState:
+    """What the reservation says of the record. ``bases`` are those of its authentic sides, none if one is missing."""
+    if not bases:
+        return PairState.NOT_RESERVED
+    attested = [basis for basis in bases if isinstance(basis, Attested)]
+    if len(attested) < len(bases):
+        return PairState.FROM_RECORD
+    if not all(basis.is_for(cluster_uid, record.machine, machine.uid) for basis in attested):
+        return PairState.ATTESTED_BEFORE
+    if any(basis.at > record.last_attestation + CLOCKS_APART for basis in attested):
+        return PairState.ATTESTED_SINCE
+    return PairState.RESERVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +199,21 @@ def machine_is_the_attested_one(facts: BuiltinServingFacts) -> None:
 
 
 def reservation_stands(facts: BuiltinServingFacts) -> None:
-    """Identity and Machine are reserved for each other."""
-    if facts.pair is not PairState.RESERVED:
-        raise Deferred(Reason.NODE_NOT_ATTESTED, f"{facts.record.machine} is not reserved for the recorded identity")
+    """Identity and Machine are reserved for each other, and an attestation of this very Machine reserved them."""
+    match facts.pair:
+        case PairState.RESERVED:
+            return
+        case PairState.NOT_RESERVED:
+            cause = "is not reserved for the recorded identity"
+        case PairState.FROM_RECORD:
+            cause = "is reserved for the recorded identity only because of the record: the node must attest again"
+        case PairState.ATTESTED_BEFORE:
+            cause = "was reserved under another UID, or that of another Cluster object: the node must attest again"
+        case PairState.ATTESTED_SINCE:
+            cause = "was attested after the record says: the record is an older copy, and the node must attest again"
+        case never:
+            assert_never(never)
+    raise Deferred(Reason.NODE_NOT_ATTESTED, f"{facts.record.machine} {cause}")
 
 
 def client_certificate_is_valid(facts: BuiltinServingFacts) -> None:

@@ -43,6 +43,7 @@ from signer.model.shard import EVERY_SHARD, Shards
 from signer.rules.machine import MachineGone
 from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine, NoneNear, nearest_of, parts_to_look_up
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
+from signer.store.authentic_reservations import AuthenticReservations
 from signer.store.cache import Cache, CacheDeclaration, CacheRegistry, Changed, ObjectKey, OutOfTouch, Scope, Value
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.controller_key import ControllerKey
@@ -231,6 +232,8 @@ class Caches:
         self.reservations: Cache[Reservation] = self._register(
             IDENTITY_RESERVATIONS, parse_reservation, self._reservation_changed, scope=Scope.OWN
         )
+        """Untrusted: a reservation is used only by :attr:`authentic_reservations`, or after it was verified."""
+        self.authentic_reservations = AuthenticReservations(self.reservations, self.authentic, own_namespace)
 
     def _register(
         self,
@@ -323,7 +326,7 @@ class Caches:
         """
         namespace = machine.cluster.namespace
         found = list(self._index.of_namespace_with(namespace, provider_id))
-        reserved = self._claimed_reservations.get(provider_id, {}).values()
+        reserved = self.authentic_reservations.authentic(self._claimed_reservations.get(provider_id, {}).values())
         claiming = (record.machine for record in self.authentic.claiming(provider_id))
         for key in (*claiming, *(reservation.pair.machine for reservation in reserved)):
             holder = self.machine(key) if key.cluster.namespace == namespace else MachineGone()

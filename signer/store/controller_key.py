@@ -56,6 +56,7 @@ class ControllerKey:
         """Whether the last read of the Secret found keys in it, whatever was read before."""
         self.attempted = asyncio.Event()
         """Set after the first attempt to read the Secret, successful or not."""
+        self._one_read = asyncio.Lock()
 
     async def run(self, client: GetCreate) -> None:
         """Read or create the keys, then read them again every ``READ_INTERVAL_SECONDS`` and when a record needs a newer
@@ -74,9 +75,10 @@ class ControllerKey:
     async def refresh(self, client: GetCreate) -> bool:
         """Read the keys once; returns whether that succeeded. A failure is logged."""
         secret = f"Secret {self._namespace}/{SECRET_NAME}"
-        self._records.begin_key_read()
-        self.readable = await self._refresh(client, secret)
-        return self.readable
+        async with self._one_read:
+            self._records.begin_key_read()
+            self.readable = await self._refresh(client, secret)
+            return self.readable
 
     async def _refresh(self, client: GetCreate, secret: str) -> bool:
         try:

@@ -30,7 +30,8 @@ from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, Reservation
 from signer.store.caches import Caches
-from signer.store.reservations import ReservationRebuild, Reservations, pair_of
+from signer.store.reservation_rebuild import ReservationRebuild, pair_of
+from signer.store.reservations import Reservations
 
 _LOG = logging.getLogger(__name__)
 ROUND_SECONDS: Final = 300.0

@@ -1,8 +1,10 @@
 """Reservations: one identity belongs to one Machine, atomically, with any number of concurrent controllers.
 
 Two objects make a pair. Each is named by what it reserves, so creating it is atomic. The Machine's side is created
-first, the identity's side second, and their content never changes. An object that is in the way is handled as follows:
+first, the identity's side second, and their pair never changes. An object that is in the way is handled as follows:
 
+- A side that the controller did not seal, or cannot read, gives and takes nothing: it is removed, at exactly the
+  version that was read. If its seal names an unknown key, the controller key is read first.
 - A Machine's side without an identity's side is *completed* by any controller that finds it: the identity was attested
   and matched before the first side was written, so the pair is valid, and its author may have died.
 - A side whose partner names another, or an identity's side without a partner, is dead, and removed.
@@ -22,37 +24,51 @@ Between the moment a side is found dead and its removal, its author may complete
 
 In every order of events, either the remover sees the complete pair, or the owner sees the mark, or the delete fails. No
 step depends on time or on the holder of a Lease; ``tests/unit/signer/store`` explores the interleavings.
+
+Each side says what the pair was reserved for, its *basis*: an attestation of the Cluster and the Machine with these
+UIDs, or a record alone. An attestation under other UIDs, or under a newer controller key, writes basis and seal of both
+sides anew. This changes their resourceVersion, as the removal of a mark does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 from attestors.contract import Security
 from signer.kube.calls import GetCreatePatchDelete
+from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import IDENTITY_RESERVATIONS
 from signer.model.decision import Deferred, Refused
+from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.reservation import (
+    CLOCKS_APART,
     CONTESTED_ANNOTATION,
+    Attested,
+    Basis,
     InvalidReservation,
     Pair,
     Reservation,
     ReservationSide,
     parse_reservation,
-    reservation_spec,
 )
-from signer.rules.machine import MachineGone, NoRecord
+from signer.model.seal import Authentic, Fault, Generation, Unauthentic
+from signer.rules.machine import NoRecord
+from signer.store.authentic_reservations import Reserved
 from signer.store.cache import InTouch
 from signer.store.caches import Caches
 from signer.store.event_history import EventHistory, ObservedEvent, Order
 from signer.store.live_reads import LiveReads
 
+_LOG = logging.getLogger(__name__)
 _ATTEMPTS: Final = 8
+_KEY_RETRY: Final = timedelta(seconds=2)
 _WATCH_SECONDS: Final = 0.5
 """Maximum wait for the event of a write: some milliseconds, and the garbage collection pauses of an API server."""
 
@@ -72,9 +88,9 @@ class Reservations:
         self._silent_since = float("-inf")
         """When the cache had last received anything at the time of a wait for the watch that timed out."""
 
-    async def reserve(self, pair: Pair, record: AttestedNode | NoRecord) -> None:
-        """Reserve ``pair``. When this returns, both sides named ``pair`` at some moment of this call. If that was read,
-        rather than delivered by the watch, the Machine's side still named it at the end of the call.
+    async def reserve(self, pair: Pair, record: AttestedNode | NoRecord, basis: Basis) -> None:
+        """Reserve ``pair`` on that basis. When this returns, both sides named ``pair`` at some moment of this call. If
+        that was read, rather than delivered by the watch, the Machine's side still named it at the end of the call.
 
         A pair of an insecure attestor may be displaced between the two, and at any later moment: the caller reads the
         cache again before it relies on the pair (``ReserveAndJournal._require_still``).
@@ -89,16 +105,16 @@ class Reservations:
             Deferred: other clients keep changing the same objects, or one of them is unreadable.
             ApiError: from the management cluster.
         """
-        if _names(record, pair) and self.cached(pair):
+        if _names(record, pair) and self._is_cached_as_written_now(pair, basis):
             return
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(_Changed), self._follow(pair) as event_history:
                 created: list[ObservedEvent] = []
-                machine_side = await self._create_or_read(ReservationSide.MACHINE, pair, created)
+                machine_side = await self._create_or_read(ReservationSide.MACHINE, pair, basis, created)
                 if machine_side.pair != pair:
                     await self._clear_machine_side(machine_side, pair)
                     continue
-                identity_side = await self._create_or_read(ReservationSide.IDENTITY, pair, created)
+                identity_side = await self._create_or_read(ReservationSide.IDENTITY, pair, basis, created)
                 if identity_side.pair != pair:
                     try:
                         await self._clear_identity_side(identity_side, pair)
@@ -108,7 +124,7 @@ class Reservations:
                         raise
                     continue
                 if await self._watch_confirms(pair, created, event_history) is Order.OTHERWISE:
-                    await self._confirm(machine_side, identity_side)
+                    await self._confirm(machine_side, identity_side, basis)
                 return
         raise Deferred(Reason.RESERVATION_PENDING, "the reservation is contended; the controller tries again")
 
@@ -122,14 +138,26 @@ class Reservations:
         """
         if not await self.live_reads.is_gone(pair.machine):
             return
-        found = [await self._read(side, pair) for side in ReservationSide]
         with contextlib.suppress(_Changed):
+            found = [await self._read(side, pair) for side in ReservationSide]
             await self._release([side for side in found if side is not None and side.pair == pair])
 
     def cached(self, pair: Pair) -> bool:
-        """Whether both sides name ``pair`` in the cache: a hint, and no ground for approval."""
-        sides = (self._caches.reservations.get(self._namespace, pair.name(side)) for side in ReservationSide)
-        return all(side is not None and side.pair == pair for side in sides)
+        """Whether both sides name ``pair`` in the cache, and are the controller's: a hint, and no ground for approval.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        return isinstance(self._caches.authentic_reservations.of(pair), Reserved)
+
+    def _is_cached_as_written_now(self, pair: Pair, basis: Basis) -> bool:
+        """Whether the cache has both sides as this controller would write them now."""
+        found = self._caches.authentic_reservations.of(pair)
+        return (
+            isinstance(found, Reserved)
+            and all(generation is Generation.CURRENT for generation in found.generations)
+            and all(_is_kept(one, basis, pair) for one in found.bases)
+        )
 
     def is_of_others(self, pair: Pair) -> bool:
         """Whether a side of ``pair`` names another partner in the cache. :meth:`reserve` says whether it counts."""
@@ -157,13 +185,20 @@ class Reservations:
             self._silent_since = last_activity_at  # a hanging watch delays one call, not thousands
         return order
 
-    async def _confirm(self, machine_side: Reservation, identity_side: Reservation) -> None:
-        """Both sides name the pair: make sure that no controller is about to remove one of them as dead."""
-        if identity_side.contested:
-            await self._mark(identity_side, contested=False)
-        current = await self._unchanged(machine_side)
-        if current.contested:
-            await self._mark(current, contested=False)
+    async def _confirm(self, machine_side: Reservation, identity_side: Reservation, basis: Basis) -> None:
+        """Both sides name the pair: make sure that no controller is about to remove one of them as dead, and that both
+        have the basis and a seal under the current key.
+        """
+        await self._settle(identity_side, basis)
+        await self._settle(await self._unchanged(machine_side), basis)
+
+    async def _settle(self, found: Reservation, basis: Basis) -> None:
+        kept = found.basis if _is_kept(found.basis, basis, found.pair) else basis
+        if kept != found.basis or self._caches.authentic_reservations.verify(found) != Authentic(Generation.CURRENT):
+            spec = self._caches.authentic_reservations.seals().spec(found.side, found.pair, kept)
+            await self._write(found, {CONTESTED_ANNOTATION: None}, {"spec": spec})
+        elif found.contested:
+            await self._mark(found, contested=False)
 
     async def _clear_machine_side(self, found: Reservation, wanted: Pair) -> None:
         """The Machine is reserved for another identity: remove that reservation, or refuse."""
@@ -172,7 +207,7 @@ class Reservations:
             return
         partner = await self._read(ReservationSide.IDENTITY, found.pair)
         if partner is None:
-            partner = await self._create_or_read(ReservationSide.IDENTITY, found.pair, [])
+            partner = await self._create_or_read(ReservationSide.IDENTITY, found.pair, found.basis, [])
         if not partner.is_partner_of(found):
             await self._remove_dead(found)
             return
@@ -231,13 +266,15 @@ class Reservations:
             for side in contested:
                 await self._delete(side)
 
-    async def _create_or_read(self, side: ReservationSide, pair: Pair, created: list[ObservedEvent]) -> Reservation:
+    async def _create_or_read(
+        self, side: ReservationSide, pair: Pair, basis: Basis, created: list[ObservedEvent]
+    ) -> Reservation:
         """Create that side and add it to ``created``, or read the object that has its name."""
         body = {
             "apiVersion": IDENTITY_RESERVATIONS.api_version,
             "kind": "IdentityReservation",
             "metadata": {"name": pair.name(side), "namespace": self._namespace},
-            "spec": reservation_spec(pair),
+            "spec": self._caches.authentic_reservations.seals().spec(side, pair, basis),
         }
         try:
             manifest = await self._client.create(IDENTITY_RESERVATIONS.collection(self._namespace), body)
@@ -251,6 +288,7 @@ class Reservations:
         return reservation
 
     async def _read(self, side: ReservationSide, pair: Pair) -> Reservation | None:
+        """The object that has that side's name. One that is not the controller's is removed, and does not count."""
         name = pair.name(side)
         try:
             manifest = await self._client.get(self._path(name))
@@ -258,11 +296,45 @@ class Reservations:
             self._caches.reservations.forget(self._namespace, name)
             return None
         try:
-            return self._caches.reservations.written(manifest) or parse_reservation(manifest)
+            found = self._caches.reservations.written(manifest) or parse_reservation(manifest)
         except InvalidReservation as error:
+            await self._remove_unauthentic(name, manifest, str(error))
+            return None
+        verified = await self._verified(found)
+        if isinstance(verified, Unauthentic):
+            await self._remove_unauthentic(name, manifest, verified.fault.value)
+            return None
+        return found
+
+    async def _verified(self, found: Reservation) -> Authentic | Unauthentic:
+        """With the newest keys: another replica may have sealed it with a key that was not read here yet.
+
+        Raises:
+            Deferred: the key cannot be read now.
+        """
+        verified = self._caches.authentic_reservations.verify(found)
+        if verified != Unauthentic(Fault.UNKNOWN_KEY):
+            return verified
+        if not await self._caches.controller_key.refresh(self._client):
             raise Deferred(
-                Reason.RESERVATION_PENDING, f"IdentityReservation {name} cannot be read ({error}): delete it"
-            ) from error
+                Reason.CONTROLLER_KEY_UNAVAILABLE,
+                f"IdentityReservation {found.name} was sealed with another key, and the controller key cannot be read",
+                _KEY_RETRY,
+            )
+        return self._caches.authentic_reservations.verify(found)
+
+    async def _remove_unauthentic(self, name: str, manifest: JsonObject, why: str) -> None:
+        metadata = mapping_of(manifest, "metadata")
+        uid, version = text_of(metadata, "uid"), text_of(metadata, "resourceVersion")
+        _LOG.warning(
+            "removing an IdentityReservation that is not authentic",
+            extra={"namespace": self._namespace, "object": name, "resourceVersion": version, "error": why},
+        )
+        try:
+            await self._client.delete(self._path(name), uid=uid, resource_version=version)
+        except (NotFound, Conflict):
+            raise _Changed from None
+        self._caches.reservations.forget(self._namespace, name)
 
     async def _unchanged(self, before: Reservation) -> Reservation:
         """Read that object again; only its mark may have changed."""
@@ -275,13 +347,19 @@ class Reservations:
         """Set or clear the mark of removal, at exactly the version that was read."""
         if reservation.contested == contested:
             return reservation
+        return await self._write(reservation, {CONTESTED_ANNOTATION: "true" if contested else None}, {})
+
+    async def _write(
+        self, reservation: Reservation, annotations: dict[str, str | None], changes: JsonObject
+    ) -> Reservation:
+        """Change exactly the version that was read."""
         metadata = {
             "uid": reservation.uid,
             "resourceVersion": reservation.resource_version,
-            "annotations": {CONTESTED_ANNOTATION: "true" if contested else None},
+            "annotations": annotations,
         }
         try:
-            written = await self._client.patch(self._path(reservation.name), {"metadata": metadata})
+            written = await self._client.patch(self._path(reservation.name), {"metadata": metadata, **changes})
         except (NotFound, Conflict):
             raise _Changed from None
         return self._caches.reservations.written(written) or parse_reservation(written)
@@ -303,6 +381,17 @@ def _is_displaced_by(found: Pair, wanted: Pair) -> bool:
     return found.identity.security is Security.INSECURE and wanted.identity.security is Security.SECURE
 
 
+def _is_kept(found: Basis, wanted: Basis, pair: Pair) -> bool:
+    """Whether a side with the basis ``found`` needs no other one to be reserved on the basis ``wanted``."""
+    if not isinstance(wanted, Attested):
+        return True
+    return (
+        isinstance(found, Attested)
+        and found.is_for(wanted.cluster_uid, pair.machine, wanted.machine_uid)
+        and found.at <= wanted.at + CLOCKS_APART
+    )
+
+
 def _owner_shown_for(wanted: Pair, found: Reservation) -> str:
     """The owner as a denial names it. Tenants read denials in the workload cluster, so a Machine of another namespace
     is named only to the operator.
@@ -315,76 +404,3 @@ def _owner_shown_for(wanted: Pair, found: Reservation) -> str:
 
 def _names(record: AttestedNode | NoRecord, pair: Pair) -> bool:
     return isinstance(record, AttestedNode) and record.machine == pair.machine and record.identity == pair.identity
-
-
-class ReservationRebuild:
-    """Rebuilds reservations from our records: after ``clusterctl move``, which takes the records along and not them.
-
-    Before a pair is reserved, every record of ours that names its Machine or its identity gets its own pair reserved.
-    So an impostor who comes first meets the conflict that stood in his way before the move. Which of several records is
-    right is not decided here: what is reserved already wins, and where nothing is, who was attested last.
-
-    Records are believed because they are sealed (:mod:`signer.model.seal`). Whoever replaces the hardware of a Machine
-    and keeps its name and provider ID therefore deletes its AttestedNode as well as its two reservations.
-    """
-
-    def __init__(self, caches: Caches, reservations: Reservations) -> None:
-        self._caches = caches
-        self._reservations = reservations
-
-    async def rebuild(self, wanted: Pair) -> None:
-        """Call this before ``wanted`` is reserved. If its own record is the newest, this costs two look-ups in indices.
-
-        Raises:
-            Deferred: the controller key is not available, or a reservation is contended or cannot be read.
-            ApiError: from the management cluster.
-        """
-        for record in self._caches.authentic.naming(wanted):
-            pair = pair_of(record)
-            if pair == wanted:
-                return  # no other record has a later attestation
-            if not self._reservations.cached(pair) and self._still_stands(record, wanted):
-                await self._bring_back(record)
-
-    async def ensure(self, record: AttestedNode) -> None:
-        """Reserve the record's pair again, unless it belongs to another Machine or identity now, or its Machine is
-        gone.
-
-        Raises:
-            Deferred: the controller key is not available, or a reservation is contended or cannot be read.
-            ApiError: from the management cluster.
-        """
-        pair = pair_of(record)
-        machine = self._caches.machine(record.machine)
-        if isinstance(machine, MachineGone) or machine.uid != record.machine_uid:
-            return  # moved or created again: decided when its node makes a request
-        await self.rebuild(pair)
-        await self._bring_back(record)
-
-    def _still_stands(self, record: AttestedNode, wanted: Pair) -> bool:
-        """Whether the record counts for the current Machine.
-
-        A move changes UIDs, and so does deleting and creating a Machine again: within the namespace, the record counts
-        all the same. Hardware of another namespace may have passed on: its former owner could create the Machine again,
-        and must not keep the identity from the Machine that is attested now.
-        """
-        if record.machine.cluster.namespace == wanted.machine.cluster.namespace:
-            return True
-        machine = self._caches.machine(record.machine)
-        return not isinstance(machine, MachineGone) and machine.uid == record.machine_uid
-
-    async def _bring_back(self, record: AttestedNode) -> None:
-        # The caches may be stale. The API server says whether the Machine is gone, or the record, which an operator may
-        # have deleted to free the identity or Machine.
-        pair = pair_of(record)
-        if not await self._reservations.live_reads.is_recorded(record) or await self._reservations.live_reads.is_gone(
-            pair.machine
-        ):
-            return
-        with contextlib.suppress(Refused):  # the current owner keeps it
-            await self._reservations.reserve(pair, NoRecord())
-
-
-def pair_of(record: AttestedNode) -> Pair:
-    """The pair that a record names."""
-    return Pair(record.machine, record.identity)

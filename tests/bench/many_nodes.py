@@ -33,7 +33,7 @@ from signer.model.record import (
     MachineKey,
 )
 from signer.model.record_object import record_spec
-from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.reservation import Pair, ReservationSide
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
 from signer.store.controller_key import controller_key_secret
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster
@@ -42,6 +42,7 @@ from tests.bench.load import Load
 from tests.bench.many_clusters import resident_bytes
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
+from tests.support.reservations import reservation_spec
 
 NODES: Final = 3000
 YOUNG: Final = 2
@@ -97,7 +98,7 @@ def measure(nodes: int) -> list[Stage]:
             AttestedIdentity("keyed-mac", f"keyed-mac:{secrets.token_hex(32)}", Security.SECURE) for _ in range(nodes)
         ]
         pairs = [Pair(_machine(load, name), identity) for name, identity in zip(load.names(), identities, strict=True)]
-        asyncio.run(_write(control_plane, [_side(pair, side) for pair in pairs for side in ReservationSide]))
+        asyncio.run(_write(control_plane, [_side(pair, side, keys) for pair in pairs for side in ReservationSide]))
         stages.append(_stage("and two reservations", load, control_plane))
         seals = RecordSeals(keys)
         for entries in (YOUNG, JOURNAL_ENTRIES):
@@ -140,13 +141,13 @@ def _machine(load: Load, name: str) -> MachineKey:
     return MachineKey(load.cluster.key, "Machine", name, f"bench:///{name}")
 
 
-def _side(pair: Pair, side: ReservationSide) -> JsonObject:
+def _side(pair: Pair, side: ReservationSide, keys: ControllerKeys) -> JsonObject:
     metadata = {"name": pair.name(side), "namespace": CONTROLLER_NAMESPACE}
     return {
         "apiVersion": IDENTITY_RESERVATIONS.api_version,
         "kind": "IdentityReservation",
         "metadata": metadata,
-        "spec": reservation_spec(pair),
+        "spec": reservation_spec(side, pair, keys=keys),
     }
 
 

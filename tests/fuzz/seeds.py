@@ -54,7 +54,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.gateway_connection import GatewayConnection, render_gateway_connection
 from signer.model.host_keys import AttestedHostKey, AttestedHostKeys
 from signer.model.record_object import record_spec
-from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.reservation import Pair, ReservationSide
 from signer.model.saved_bindings import Lineage, saved_data, saved_name
 from signer.testing.certificates import (
     ClusterCertificateAuthority,
@@ -67,6 +67,7 @@ from tests.support.fake_google import FakeInstance
 from tests.support.fake_google.compute import instance_document, shielded_document
 from tests.support.node_access import certificate, text_of
 from tests.support.openssh import private_key, private_key_text, public_keys
+from tests.support.reservations import reservation_spec
 from tests.support.statements import IDENTITY, authority, bundle, controller, signed, trust_of
 from tests.unit.attestors.gcp import support as gcp
 from tests.unit.authenticator import builders as node
@@ -293,7 +294,7 @@ def _of_objects() -> Iterator[Seed]:
     pair = Pair(record.machine, record.identity)
     for side in ReservationSide:
         metadata = {"name": pair.name(side), "namespace": "node-attestation-system", "uid": "u", "resourceVersion": "1"}
-        yield "reservation", side.name.lower(), _json({"metadata": metadata, "spec": reservation_spec(pair)})
+        yield "reservation", side.name.lower(), _json({"metadata": metadata, "spec": reservation_spec(side, pair)})
     authorities = tuple(public_key_of(private_key(key_type)) for key_type in ("ed25519", "nistp384"))
     connection = GatewayConnection(ClusterKey("team-a", "production"), b"apiVersion: v1\n", authorities)
     yield "gateway-connection", "two-authorities", _json(render_gateway_connection(connection, "node-access-gateway"))

@@ -22,7 +22,10 @@ from signer.kube.resources import (
     EVENTS,
     IDENTITY_RESERVATIONS,
     NODE_ATTESTATION_POLICIES,
+    SECRETS,
 )
+from signer.model.seal import ControllerKeys
+from signer.store.controller_key import SECRET_NAME, parse_controller_keys
 from signer.testing.api import EmbeddedAPI, LoggedRequest
 from signer.testing.clients import DEFAULT_WAIT_SECONDS
 from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedded_api
@@ -227,3 +230,8 @@ def assert_one_certificate(harness: Harness, cluster: WorldCluster, machine: str
             assert len(published) <= 1
     pair = [item for item in harness.reservations() if item["spec"]["machineRef"]["name"] == machine]
     assert len(pair) == 2, pair
+
+
+def keys_of(harness: Harness) -> ControllerKeys:
+    """The controller's keys."""
+    return parse_controller_keys(harness.management.client.get(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)))

@@ -17,12 +17,12 @@ from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, IDENTITY_RESERVATIONS, MACHINES_V1BETA2, SECRETS
 from signer.model.cluster import machine_view
 from signer.model.record import AttestedIdentity, MachineKey
-from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.reservation import Pair, ReservationSide
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, Harness, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, Harness, assert_readable, keys_of, node_of, pending, provider_id
 from tests.integration.requests import (
     base64_of,
     blocks_of,
@@ -31,6 +31,7 @@ from tests.integration.requests import (
     truncated,
     with_header,
 )
+from tests.support.reservations import reservation_spec
 from tests.unit.signer.builders import extension, extension_request, node_subject, pkcs10, provider_id_extension, tlv
 
 Requests = Callable[[SimulatedNode], bytes | str]
@@ -219,7 +220,7 @@ def test_machine_reserved_for_another_identity(shared_harness: Harness, cluster:
                 "apiVersion": IDENTITY_RESERVATIONS.api_version,
                 "kind": "IdentityReservation",
                 "metadata": {"name": pair.name(side), "namespace": CONTROLLER_NAMESPACE},
-                "spec": reservation_spec(pair),
+                "spec": reservation_spec(side, pair, keys=keys_of(shared_harness)),
             },
         )
     cluster.submit_with_token(node_of(cluster, machine).client_request("machine-conflict"))

@@ -31,11 +31,12 @@ from signer.model.record import (
     MachineKey,
 )
 from signer.model.record_object import record_spec
-from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.reservation import Pair, ReservationSide
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
 from signer.model.signing_request import spec_digest
 from tests.integration.endorsement_key_sources import BUILTIN_SERVING_SIGNER, Shown, ShownCluster, violations
 from tests.support.certificates import CertificateAuthority
+from tests.support.reservations import reservation_spec
 from tests.support.signing_requests import (
     BUILTIN_CLIENT_SIGNER,
     condition,
@@ -179,7 +180,7 @@ def honest() -> Draft:
         draft.reservations += [
             {
                 "metadata": {"name": pair.name(side), "uid": pair.name(side), "resourceVersion": "1"},
-                "spec": reservation_spec(pair),
+                "spec": reservation_spec(side, pair, keys=KEYS),
             }
             for side in ReservationSide
         ]
@@ -276,8 +277,8 @@ def builtin_without_security(draft: Draft) -> None:
     identity = replace(draft.records["n1"].identity, security=Security.INSECURE)
     change_record(draft, "n1", identity=identity)
     pair = Pair(draft.records["n1"].machine, identity)
-    for reservation in draft.reservations[:2]:
-        reservation["spec"] = reservation_spec(pair)
+    for side, reservation in zip(ReservationSide, draft.reservations[:2], strict=True):
+        reservation["spec"] = reservation_spec(side, pair, keys=KEYS)
 
 
 def two_records_one_identity(draft: Draft) -> None:

@@ -20,7 +20,7 @@ from signer.kube.resources import (
 )
 from signer.model.policy import DEFAULT_CERTIFICATE_DURATION
 from signer.model.record import AttestedNode
-from signer.model.reservation import Pair
+from signer.model.reservation import Basis, Pair
 from signer.rules.machine import NoRecord
 from signer.store import controller_key
 from signer.store.controller_key import SECRET_NAME
@@ -257,8 +257,8 @@ def test_two_names_of_one_machine(source: Reporting, how: str, monkeypatch: pyte
     if how == "one is overtaken":
         reserve, first = Reservations.reserve, [True]
 
-        async def slow(self: Reservations, pair: Pair, record: AttestedNode | NoRecord) -> None:
-            await reserve(self, pair, record)
+        async def slow(self: Reservations, pair: Pair, record: AttestedNode | NoRecord, basis: Basis) -> None:
+            await reserve(self, pair, record, basis)
             if first and first.pop():
                 await asyncio.to_thread(wait_until, one_is_decided, "the other is")
 

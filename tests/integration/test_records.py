@@ -14,9 +14,9 @@ from signer.model.record import JOURNAL_ENTRIES
 from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store import controller_key
-from signer.store.controller_key import SECRET_NAME, controller_key_secret, parse_controller_keys
+from signer.store.controller_key import SECRET_NAME, controller_key_secret
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
-from tests.integration.fixtures import Harness, assert_one_certificate, node_of, pending, provider_id
+from tests.integration.fixtures import Harness, assert_one_certificate, keys_of, node_of, pending, provider_id
 from tests.integration.requests import approve_as_somebody_else
 from tests.support.journal import journal_of
 
@@ -44,10 +44,6 @@ def joined(harness: Harness) -> WorldCluster:
 def record_of(harness: Harness, cluster: WorldCluster, machine: str = "m") -> dict[str, Any]:
     [found] = [one for one in harness.records(cluster) if one["spec"]["machineRef"]["name"] == machine]
     return found
-
-
-def keys_of(harness: Harness) -> ControllerKeys:
-    return parse_controller_keys(harness.management.client.get(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)))
 
 
 def set_keys(harness: Harness, data: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from signer.kube.resources import (
     MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
 )
-from signer.model.reservation import Pair, ReservationSide, parse_reservation, reservation_spec
+from signer.model.reservation import Pair, ReservationSeals, ReservationSide, parse_reservation
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
@@ -23,6 +23,7 @@ from tests.integration.fixtures import (
     CONTROLLER_USER,
     Harness,
     assert_one_certificate,
+    keys_of,
     node_of,
     provider_id,
 )
@@ -178,6 +179,7 @@ def _give_reservation_to_another(harness: Harness, cluster: WorldCluster) -> Non
         client.delete(IDENTITY_RESERVATIONS.object(one.name, CONTROLLER_NAMESPACE))
     cluster.add_machine("other", provider_id=provider_id("other"))
     theirs = Pair(replace(mine[0].pair.machine, name="other", provider_id=provider_id("other")), mine[0].pair.identity)
+    seals = ReservationSeals(keys_of(harness))
     for side in ReservationSide:
         client.create(
             IDENTITY_RESERVATIONS.collection(CONTROLLER_NAMESPACE),
@@ -185,7 +187,7 @@ def _give_reservation_to_another(harness: Harness, cluster: WorldCluster) -> Non
                 "apiVersion": IDENTITY_RESERVATIONS.api_version,
                 "kind": "IdentityReservation",
                 "metadata": {"name": theirs.name(side), "namespace": CONTROLLER_NAMESPACE},
-                "spec": reservation_spec(theirs),
+                "spec": seals.spec(side, theirs, mine[0].basis),
             },
         )
 

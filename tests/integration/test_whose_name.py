@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from signer.kube.resources import MACHINES_V1BETA2
-from signer.model.reservation import Pair
+from signer.model.reservation import Basis, Pair
 from signer.store.caches import Caches
 from signer.store.reservations import Reservations
 from signer.testing.world import WorldCluster
@@ -115,8 +115,8 @@ def test_changes_during_the_reservation_are_checked(
     reserve, cached = Reservations.reserve, getattr(Caches, hook)
     armed, seen = threading.Event(), threading.Event()
 
-    async def reserve_then_change(self: Reservations, pair: Pair, record: Any) -> None:
-        await reserve(self, pair, record)
+    async def reserve_then_change(self: Reservations, pair: Pair, record: Any, basis: Basis) -> None:
+        await reserve(self, pair, record, basis)
         if not armed.is_set():
             armed.set()
             await asyncio.to_thread(change, cluster)

@@ -34,9 +34,9 @@ from signer.kube.resources import (
 from signer.model.policy import parse_policy
 from signer.model.record import AttestedNode
 from signer.model.record_object import parse_record, record_spec
-from signer.model.reservation import parse_reservation, reservation_spec
+from signer.model.reservation import ReservationSeals, parse_reservation
 from signer.model.saved_bindings import parse_owner, parse_saved, sealed_lineage
-from signer.model.seal import Authentic, KeyUse, RecordSeals, Seals
+from signer.model.seal import Authentic, ControllerKeys, KeyUse, RecordSeals, Seals
 from signer.store.controller_key import parse_controller_keys
 from signer.testing.certificates import ClusterCertificateAuthority
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
@@ -120,7 +120,9 @@ def test_its_objects_are_read_and_written_again_say_the_same(release: Release) -
         record = parse_record(manifest)
         assert parse_record({**manifest, "spec": {**record_spec(record), "seal": record.seal}}) == record
     for manifest in release.objects("identityReservations"):
-        assert manifest["spec"] == reservation_spec(parse_reservation(manifest).pair)
+        found = parse_reservation(manifest)
+        again = ReservationSeals(ControllerKeys(bytes(32))).spec(found.side, found.pair, found.basis)
+        assert manifest["spec"] == {**again, "seal": found.seal}
     for manifest in release.objects("configMaps"):
         assert parse_owner(manifest).name == "workload"
         assert parse_saved(manifest).lineages

@@ -45,7 +45,7 @@ from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.record import AttestedNode
 from signer.model.record_object import InvalidRecord, parse_record, record_spec
-from signer.model.reservation import InvalidReservation, Reservation, parse_reservation, reservation_spec
+from signer.model.reservation import InvalidReservation, Reservation, ReservationSeals, parse_reservation
 from signer.model.saved_bindings import SavedBindings, parse_saved
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
 from signer.store.controller_key import MalformedControllerKey, parse_controller_keys
@@ -54,6 +54,7 @@ from tests.fuzz.target import Shape, Target, object_of, require, scratch, text_o
 _NOW: Final = datetime(2026, 2, 1, tzinfo=UTC)
 _MAXIMUM_BYTES: Final = 64 * 1024
 _SEALS: Final = RecordSeals(ControllerKeys(b"k" * KEY_BYTES))
+_RESERVATION_SEALS: Final = ReservationSeals(ControllerKeys(b"k" * KEY_BYTES))
 
 
 def _policy(data: bytes) -> Policy:
@@ -72,7 +73,8 @@ def _record(data: bytes) -> AttestedNode:
 def _reservation(data: bytes) -> Reservation:
     manifest = object_of(data)
     reservation = parse_reservation(manifest)
-    again = parse_reservation({**manifest, "spec": reservation_spec(reservation.pair)})
+    spec = _RESERVATION_SEALS.spec(reservation.side, reservation.pair, reservation.basis)
+    again = parse_reservation({**manifest, "spec": spec})
     require(again == reservation, "what is written is not what was read")
     return reservation
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,9 +11,11 @@ from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, Purpose
 from signer.kube.resources import ATTESTED_NODES, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.record import record_name
+from signer.model.record_object import parse_record
+from signer.model.seal import RecordSeals
 from signer.testing.world import WorldCluster
 from tests.integration.endorsement_key_sources import assert_one_owner_each
-from tests.integration.fixtures import Harness, pending, provider_id
+from tests.integration.fixtures import Harness, keys_of, pending, provider_id
 from tests.integration.tpm.whose import (
     FIRST_USE,
     NUMBERS,
@@ -30,6 +33,7 @@ from tests.integration.tpm.whose import (
 from tests.support import endorsement_certificates as write
 from tests.support.processes import wait_until
 from tests.unit.attestors.tpm.endorsement.support import ENDORSEMENT
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 from tests.unit.attestors.tpm.test_controller import GOOGLE_INSTANCE, instance
 
 pytestmark = pytest.mark.slow
@@ -204,6 +208,18 @@ def test_a_node_with_a_lost_record_waits_until_the_machine_agrees_with_the_reser
     assert_joins(renewing)
 
 
+def test_a_record_that_the_controller_key_forged_names_no_tpm(harness: Harness, cluster: WorldCluster) -> None:
+    """Its author has the controller key, write access to AttestedNodes, a chip of its own, and any bootstrap token that
+    cannot be traced. Only an attestation makes the reservation that the record lacks.
+    """
+    joined = add_worker(cluster)
+    assert_joins(joined)
+    victim = add_worker(cluster)
+    thief = victim.but(chip=chip(), token=cluster.api.bootstrap_token())
+    forge_record(harness, cluster, joined.machine, victim.machine, thief.chip)
+    assert_waits(harness, thief, "a first use needs the Machine's own bootstrap token")
+
+
 def test_a_machine_that_is_made_anew_starts_again(harness: Harness, cluster: WorldCluster) -> None:
     """Renewals of the former one end with it."""
     node = add_worker(cluster)
@@ -223,6 +239,23 @@ def test_a_machine_that_is_made_anew_starts_again(harness: Harness, cluster: Wor
     name = csr()
     again.post(name, again.chip.first())
     assert cluster.wait_until_decided(name).reason == "ChallengeIssued"
+
+
+def forge_record(harness: Harness, cluster: WorldCluster, of: str, machine: str, named: FakeTPM) -> None:
+    """A copy of one node's record, sealed for another Machine with that chip."""
+    client = harness.management.client
+    forged = copy.deepcopy(
+        client.get(ATTESTED_NODES.object(record_name(ClusterKey("default", cluster.name), of), "default"))
+    )
+    uid = client.get(MACHINES_V1BETA2.object(machine, cluster.namespace))["metadata"]["uid"]
+    forged["metadata"] = {"name": record_name(ClusterKey("default", cluster.name), machine), "namespace": "default"}
+    spec = forged["spec"]
+    spec["machineRef"] = {"kind": "Machine", "name": machine, "uid": uid}
+    identity = f"tpm:{named.fingerprint}"
+    spec |= {"providerID": provider_id(machine), "nodeName": machine, "identity": identity}
+    claimed = parse_record({**forged, "metadata": {**forged["metadata"], "uid": "u", "resourceVersion": "1"}})
+    spec["seal"] = RecordSeals(keys_of(harness)).seal(claimed)
+    client.create(ATTESTED_NODES.collection("default"), forged)
 
 
 def test_a_cluster_that_does_not_prefer_it_has_it_not(harness: Harness) -> None:

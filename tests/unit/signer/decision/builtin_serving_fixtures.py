@@ -20,7 +20,7 @@ from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Refused
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.record_object import record_spec
-from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.reservation import Basis, Pair, ReservationSide
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.model.service_networks import ServicesReport
 from signer.store.caches import Caches
@@ -28,6 +28,7 @@ from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.live_reads import LiveReads
 from signer.store.records import Records
 from tests.support.journal import builtin_approvals_of
+from tests.support.reservations import ATTESTED, reservation_spec
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
@@ -51,10 +52,11 @@ def manifest_of(of: AttestedNode, version: int) -> dict[str, Any]:
     return {"metadata": metadata, "spec": sealed}
 
 
-def reservation(pair: Pair, side: ReservationSide) -> dict[str, Any]:
-    name, version = pair.name(side), pair.name(side.other)  # two of one name are two versions of it
+def reservation(pair: Pair, side: ReservationSide, basis: Basis = ATTESTED) -> dict[str, Any]:
+    spec = reservation_spec(side, pair, basis, KEYS)
+    name, version = pair.name(side), spec["seal"]  # two of one name are two versions of it
     metadata = {"namespace": "own", "name": name, "uid": side.value, "resourceVersion": version}
-    return {"metadata": metadata, "spec": reservation_spec(pair)}
+    return {"metadata": metadata, "spec": spec}
 
 
 class API:
@@ -163,9 +165,9 @@ class World:
         if seen:
             self.caches.records.applied(self.api.stored)
 
-    def reserve(self, value: AttestedNode, *sides: ReservationSide) -> None:
+    def reserve(self, value: AttestedNode, *sides: ReservationSide, basis: Basis = ATTESTED) -> None:
         pair = Pair(value.machine, value.identity)
-        self.caches.reservations.replaced([reservation(pair, side) for side in sides or ReservationSide])
+        self.caches.reservations.replaced([reservation(pair, side, basis) for side in sides or ReservationSide])
 
     async def decide(self, csr: dict[str, Any] | None = None) -> Any:
         return await self.builtin_serving.decide(builtin_serving_request(csr or CSR), DecisionInputs())

@@ -40,11 +40,13 @@ from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Defer, Deferred
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
+from signer.model.reservation import FROM_RECORD, Basis, Pair, ReservationSide
 from signer.model.seal import ControllerKeys
 from signer.rules.shape import node_name_of
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
+from tests.support.reservations import ATTESTED, reservation_spec
 from tests.unit.signer.builders import (
     BOOTSTRAP,
     CLUSTER,
@@ -106,6 +108,15 @@ class World:
             CLUSTER, self.caches, cast("BootstrapTokens", self.tokens), self.lookups
         )
         self._attestation = Attestation(CLUSTER, cast("AuthoritySource", None), attestation_requests, timings)
+
+    def reserve(self, basis: Basis = ATTESTED) -> None:
+        """Reserve the pair of every record."""
+        for one in self.caches.authentic.values():
+            pair = Pair(one.machine, one.identity)
+            for side in ReservationSide:
+                metadata = {"namespace": "own", "name": pair.name(side), "uid": side.value, "resourceVersion": "1"}
+                spec = reservation_spec(side, pair, basis, KEYS)
+                self.caches.reservations.applied({"metadata": metadata, "spec": spec})
 
     def add_record(self, made: AttestedNode, keys: ControllerKeys = KEYS) -> None:
         self.caches.records.applied(manifest(made, keys=keys))
@@ -237,6 +248,7 @@ def test_a_machine_of_the_control_plane(world: World) -> None:
 def test_what_this_attestor_proved_before(world: World) -> None:
     world.add_machine("worker-1")
     world.add_record(record(machine_view(name="worker-1", uid="worker-1")))
+    world.reserve()
     assert world.told().machine == ClaimedMachine("worker-1", SAID, recorded=RecordedIdentity("ek:1"))
 
 
@@ -259,7 +271,18 @@ def test_the_machine_of_a_pool_has_the_record_of_its_instance(world: World) -> N
     owner = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool", "name": "pool", "uid": "pool"}
     world.add_machine("pool-1", ownerReferences=[owner])
     world.add_record(record(machine_view(name="pool-1", uid="pool-1", owner_pool="pool")))
+    world.reserve()
     assert world.told().machine == ClaimedMachine("pool-1", SAID, MachineRole.POOL_MEMBER, RecordedIdentity("ek:1"))
+
+
+@pytest.mark.parametrize("basis", [None, FROM_RECORD], ids=["no reservation", "rebuilt from the record"])
+def test_a_record_without_a_reservation_of_its_own_is_not_told(world: World, basis: Basis | None) -> None:
+    """The controller key alone can seal it."""
+    world.add_machine("worker-1")
+    world.add_record(record(machine_view(name="worker-1", uid="worker-1")))
+    if basis is not None:
+        world.reserve(basis)
+    assert world.told().machine == ClaimedMachine("worker-1", SAID)
 
 
 def test_a_forged_record_is_not_told(world: World) -> None:

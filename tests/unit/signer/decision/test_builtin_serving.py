@@ -25,8 +25,9 @@ from signer.model.record import (
     MachineKey,
     record_of,
 )
-from signer.model.reservation import Pair, ReservationSide
+from signer.model.reservation import FROM_RECORD, Basis, Pair, ReservationSide
 from signer.model.signing_request import MalformedBuiltinServingRequest, parse_signing_request
+from tests.support.reservations import ATTESTED
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
@@ -213,6 +214,39 @@ class TestNotAttested:
     async def test_reservation_of_another_identity(self, world: World) -> None:
         world.reserve(record(identity="ek:2"))
         assert (await world.deferred()).reason == Reason.NODE_NOT_ATTESTED
+
+    @pytest.mark.parametrize(
+        ("basis", "part"),
+        [
+            (FROM_RECORD, "only because of the record"),
+            (replace(ATTESTED, cluster_uid="c-0"), "another Cluster object"),
+            (replace(ATTESTED, machine_uid="m-0"), "another UID"),
+            (replace(ATTESTED, at=NOW + timedelta(minutes=6)), "an older copy"),
+        ],
+        ids=["rebuilt", "another Cluster", "another Machine", "attested since"],
+    )
+    async def test_reserved_on_another_basis(self, world: World, basis: Basis, part: str) -> None:
+        """A record alone approves nothing: its holder may have the controller key, or an older copy of the record."""
+        world.reserve(record(), basis=basis)
+        defer = await world.deferred()
+        assert defer.reason == Reason.NODE_NOT_ATTESTED
+        assert part in defer.message
+
+    async def test_an_older_record_put_back_after_everything_was_made_anew(self, world: World) -> None:
+        """It is older than the Cluster object, as after a move, and its reservation was never released."""
+        assert isinstance(await world.decide(), ApproveOnly)
+        anew = {"uid": "c-2", "creationTimestamp": format_time(NOW + timedelta(seconds=1))}
+        world.caches.clusters.applied({"metadata": {"namespace": "team-a", "name": "prod", **anew}, "spec": {}})
+        world.machine(uid="m-2")
+        assert "another Cluster object" in (await world.deferred()).message
+
+    async def test_forged_reservations(self, world: World) -> None:
+        sealed = [reservation(Pair(record().machine, record().identity), side) for side in ReservationSide]
+        for one in sealed:
+            one["spec"]["seal"] = f"{one['spec']['seal'][:-64]}{'0' * 64}"
+            one["metadata"]["resourceVersion"] = "forged"
+        world.caches.reservations.replaced(sealed)
+        assert "is not reserved" in (await world.deferred()).message
 
     async def test_certificates_have_run_out(self, world: World) -> None:
         world.clock.pass_by(timedelta(days=7).total_seconds())

@@ -18,25 +18,26 @@ from signer.model.reservation import (
     Reservation,
     ReservationSide,
     parse_reservation,
-    reservation_spec,
 )
+from tests.support.reservations import ATTESTED, reservation_spec
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.model.test_record_object import IDENTITIES, JSON, TEXT
 
 PAIR = Pair(MachineKey.of(machine_view()), attested_identity())
+FORM = reservation_spec(ReservationSide.IDENTITY, PAIR)
 PATHS = [
     ("metadata",),
     ("spec",),
     *(("metadata", key) for key in ("name", "uid", "resourceVersion")),
-    *(("spec", key) for key in reservation_spec(PAIR)),
-    *(("spec", "machineRef", key) for key in reservation_spec(PAIR)["machineRef"]),
+    *(("spec", key) for key in FORM),
+    *(("spec", name, key) for name in ("machineRef", "attestedFor") for key in FORM[name]),
 ]
 
 
 def manifest(pair: Pair = PAIR, side: ReservationSide = ReservationSide.IDENTITY) -> dict[str, Any]:
     return {
         "metadata": {"name": pair.name(side), "uid": "u", "resourceVersion": "7"},
-        "spec": reservation_spec(pair),
+        "spec": reservation_spec(side, pair),
     }
 
 
@@ -70,7 +71,7 @@ def test_a_name_that_no_object_can_have(field: str, name: str) -> None:
 @given(st.builds(Pair, NAMED, IDENTITIES), st.sampled_from(ReservationSide))
 def test_round_trip(pair: Pair, side: ReservationSide) -> None:
     parsed = parse_reservation(manifest(pair, side))
-    assert parsed == Reservation(side, pair, "u", "7")
+    assert parsed == Reservation(side, pair, "u", "7", basis=ATTESTED)
     assert parsed.name == manifest(pair, side)["metadata"]["name"]
 
 
@@ -121,13 +122,15 @@ def test_contested() -> None:
 
 
 def test_form() -> None:
-    assert reservation_spec(PAIR) == {
+    assert {
         "machineRef": {"namespace": "team-a", "clusterName": "prod", "kind": "Machine", "name": "prod-md-0-x7k2p"},
         "providerID": "aws:///eu-west-1a/i-0123456789abcdef0",
         "attestor": "tpm",
         "identity": "ek:1",
         "security": "secure",
-    }
+        "attestedFor": {"clusterUID": "c-1", "machineUID": "m-1", "time": "2020-01-01T00:00:00Z"},
+        "seal": FORM["seal"],
+    } == FORM
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(path))
@@ -137,7 +140,7 @@ def test_ill_typed(path: tuple[str, ...], value: Any) -> None:
         parse_reservation(changed(path, value))
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(path))
+@pytest.mark.parametrize("path", [path for path in PATHS if path != ("spec", "attestedFor")], ids=".".join)
 def test_missing(path: tuple[str, ...]) -> None:
     made = copy.deepcopy(manifest())
     parent: Any = made
@@ -179,4 +182,6 @@ def test_any_object(made: dict[str, Any]) -> None:
 def test_any_value_is_a_reservation_or_invalid(path: tuple[str, ...], value: Any) -> None:
     made = changed(path, value)
     with suppress(InvalidReservation):
-        assert reservation_spec(parse_reservation(made).pair) == made["spec"]
+        found = parse_reservation(made)
+        again = reservation_spec(found.side, found.pair, found.basis)
+        assert {**again, "seal": found.seal} == made["spec"]

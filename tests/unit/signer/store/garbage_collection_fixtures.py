@@ -17,11 +17,13 @@ from signer.kube.resources import (
 )
 from signer.model.cluster import machine_view
 from signer.model.record import AttestedNode, MachineKey, new_record
-from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.reservation import Pair, ReservationSide
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.garbage_collection import GarbageCollector
-from signer.store.reservations import ReservationRebuild, Reservations
+from signer.store.reservation_rebuild import ReservationRebuild
+from signer.store.reservations import Reservations
+from tests.support.reservations import reservation_spec
 from tests.unit.signer.builders import NOW, attested_identity, journal_entry
 from tests.unit.signer.store.test_authentic_records import KEYS, manifest
 
@@ -141,7 +143,7 @@ class World:
     def reserve(self, pair: Pair, *sides: ReservationSide) -> None:
         for side in sides or ReservationSide:
             name = pair.name(side)
-            body = {"metadata": {"namespace": OWN, "name": name}, "spec": reservation_spec(pair)}
+            body = {"metadata": {"namespace": OWN, "name": name}, "spec": reservation_spec(side, pair)}
             self.caches.reservations.applied(self.api.put(IDENTITY_RESERVATIONS.object(name, OWN), body))
 
     def reserved(self) -> set[str]:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from attestors.contract import Security
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import IDENTITY_RESERVATIONS, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.decision import Deferred, Refused
-from signer.model.reservation import Pair, Reservation, ReservationSide, parse_reservation, reservation_spec
+from signer.model.reservation import Pair, Reservation, ReservationSeals, ReservationSide, parse_reservation
+from signer.model.seal import Authentic
 from signer.rules.machine import NoRecord
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.event_history import GONE, EventHistories, EventHistory, ObservedEvent, Order
 from signer.store.reservations import Reservations
+from tests.support.reservations import ATTESTED, KEYS
 from tests.unit.signer.store.scenario import (
     MAXIMUM_CALLS,
     NAMESPACE,
@@ -35,6 +37,18 @@ from tests.unit.signer.store.scenario import (
     pool_manifest,
     short_name,
 )
+
+SEALS: Final = ReservationSeals(KEYS)
+
+
+_VERIFIED: Final[dict[tuple[str, str], bool]] = {}
+
+
+def _is_authentic(name: str, side: Reservation) -> bool:
+    """Computed once for each name and seal, for speed."""
+    if (name, side.seal) not in _VERIFIED:
+        _VERIFIED[name, side.seal] = isinstance(SEALS.verify(side), Authentic)
+    return _VERIFIED[name, side.seal]
 
 
 class Violation(AssertionError):
@@ -69,9 +83,7 @@ class World:
         self._coroutines: dict[int, Any] = {}
         for number, existing in enumerate(scenario.before):
             annotations = {"attestation.cluster.x-k8s.io/contested": "true"} if existing.contested else {}
-            self.put(
-                existing.pair.name(existing.side), f"before-{number}", reservation_spec(existing.pair), annotations
-            )
+            self.put(existing.pair.name(existing.side), f"before-{number}", existing.spec(), annotations)
         for wanted in scenario.wanted:
             self.start(wanted)
         for abandoned in scenario.released:
@@ -81,13 +93,16 @@ class World:
         """Create an object, or a new version of it; versions that were returned before are unchanged."""
         metadata = {"name": name, "namespace": NAMESPACE, "uid": uid, "resourceVersion": version or uid}
         self.objects[name] = {"metadata": {**metadata, "annotations": annotations}, "spec": spec}
-        self._sides[name] = parse_reservation(self.objects[name])
+        side = parse_reservation(self.objects[name])
+        self._sides.pop(name, None)
+        if _is_authentic(name, side):
+            self._sides[name] = side
         self.log.append(((NAMESPACE, name), metadata["resourceVersion"]))
         return self.objects[name]
 
     def pop(self, name: str) -> JsonObject:
         """Delete an object."""
-        del self._sides[name]
+        self._sides.pop(name, None)
         self.log.append(((NAMESPACE, name), GONE))
         return self.objects.pop(name)
 
@@ -101,7 +116,7 @@ class World:
             if name.startswith("s"):
                 caches.machines.applied(machine_manifest(name))
         reservations = Reservations(Calls(self, actor), caches)
-        coroutine = reservations.release(wanted) if releases else reservations.reserve(wanted, NoRecord())
+        coroutine = reservations.release(wanted) if releases else reservations.reserve(wanted, NoRecord(), ATTESTED)
         self._coroutines[actor.number] = coroutine
         coroutine.send(None)
         self._check()
@@ -249,11 +264,17 @@ class World:
 
     def _signature(self, order: Sequence[Actor]) -> Any:
         numbers: dict[str, int] = {}
+        forged = tuple(
+            (name, _number(numbers, one["metadata"]["resourceVersion"]))
+            for name, one in sorted(self.objects.items())
+            if name not in self._sides
+        )
         objects = tuple(
             (
                 side.name,
                 side.pair,
                 side.contested,
+                side.basis,
                 *(_number(numbers, text) for text in (side.uid, side.resource_version)),
             )
             for side in sorted(self._sides.values(), key=lambda side: side.name)
@@ -266,7 +287,7 @@ class World:
             )
             for actor in order
         )
-        return objects, actors, frozenset(self.machines), len(self.events)
+        return objects, forged, actors, frozenset(self.machines), len(self.events)
 
     def _to_be_heard(self, actor: Actor) -> Sequence[str]:
         """What matters of it: whether it can still be that each side of the pair was created, and nothing else."""
@@ -334,8 +355,9 @@ class Calls:
         found = self._found(name)
         self._precondition(found, metadata["uid"], metadata["resourceVersion"])
         annotations = {**found["metadata"]["annotations"], **metadata["annotations"]}
+        spec: JsonObject = {**found["spec"], **(patch.get("spec") or {})}
         kept = {key: value for key, value in annotations.items() if value is not None}
-        return self._return(self._world.put(name, metadata["uid"], found["spec"], kept, self._unique()))
+        return self._return(self._world.put(name, metadata["uid"], spec, kept, self._unique()))
 
     async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
         await _Point()
@@ -409,6 +431,7 @@ class Watch:
 def inventory_of(world: World, actor: Actor, version: ClusterAPIVersion = VERSION) -> Caches:
     """The caches of one actor, empty, whose watch of reservations is the world's."""
     caches = Caches(version, own_namespace=NAMESPACE)
+    caches.authentic.use_keys(KEYS)
     caches.reservations.event_histories = cast("EventHistories", Watch(world, actor))
     return caches
 

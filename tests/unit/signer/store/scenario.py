@@ -12,8 +12,10 @@ from signer.kube.client import JsonObject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.record import AttestedIdentity, MachineKey
-from signer.model.reservation import Pair, ReservationSide
+from signer.model.reservation import Basis, Pair, ReservationSide
+from signer.model.seal import ControllerKeys
 from signer.store.cluster_api import ClusterAPIVersion
+from tests.support.reservations import ATTESTED, KEYS, reservation_spec
 
 NAMESPACE: Final = "node-attestation-system"
 VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
@@ -77,6 +79,15 @@ class ExistingSide:
     side: ReservationSide
     pair: Pair
     contested: bool = False
+    basis: Basis = ATTESTED
+    keys: ControllerKeys = KEYS
+    forged: bool = False
+    """By a client that knows the name of our key, and not the key."""
+
+    def spec(self) -> JsonObject:
+        """As its author wrote it."""
+        spec = reservation_spec(self.side, self.pair, self.basis, self.keys)
+        return {**spec, "seal": f"{spec['seal'][:-64]}{'0' * 64}"} if self.forged else spec
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.record import MachineKey, record_of, unidentified
 from signer.model.record_object import record_spec
-from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.reservation import Pair, ReservationSide
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rules.machine import MachineGone
 from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine
@@ -42,6 +42,7 @@ from signer.store.caches import (
 )
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.policy_statuses import NOT_SHOWN, status_digest
+from tests.support.reservations import reservation_spec
 from tests.unit.signer import builders
 
 KEY = ClusterKey("team-a", "prod")
@@ -554,9 +555,20 @@ class TestClaims:
         pair = Pair(MachineKey.of(machine_view(machine("m1")).claiming("p1")), builders.attested_identity())
         name = pair.name(ReservationSide.MACHINE)
         metadata = {"namespace": "own", "name": name, "uid": "u", "resourceVersion": "1"}
-        reservation = {"metadata": metadata, "spec": reservation_spec(pair)}
+        reservation = {
+            "metadata": metadata,
+            "spec": reservation_spec(ReservationSide.MACHINE, pair, keys=ControllerKeys(bytes(32))),
+        }
         world.caches.reservations.applied(reservation)
         other = machine_view(machine("m2"))
         assert world.caches.holders("p1", other) == ("Machine team-a/m1",)
         world.caches.reservations.removed(reservation)
         assert world.caches.holders("p1", other) == ()
+
+    def test_a_forged_reservation_claims_nothing(self, world: World) -> None:
+        world.caches.machines.applied(machine("m1"))
+        pair = Pair(MachineKey.of(machine_view(machine("m1")).claiming("p1")), builders.attested_identity())
+        spec = reservation_spec(ReservationSide.MACHINE, pair, keys=ControllerKeys(b"f" * 32))
+        metadata = {"namespace": "own", "name": pair.name(ReservationSide.MACHINE), "uid": "u", "resourceVersion": "1"}
+        world.caches.reservations.applied({"metadata": metadata, "spec": spec})
+        assert world.caches.holders("p1", machine_view(machine("m2"))) == ()

@@ -17,7 +17,9 @@ from signer.store import garbage_collection as upkeep_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
 from signer.store.garbage_collection import Done, GarbageCollector
-from signer.store.reservations import ReservationRebuild, Reservations, pair_of
+from signer.store.reservation_rebuild import ReservationRebuild, pair_of
+from signer.store.reservations import Reservations
+from tests.support.reservations import ATTESTED
 from tests.unit.signer.builders import NOW
 from tests.unit.signer.store.garbage_collection_fixtures import LATER, OWN, VERSION, World, names, pair_for
 from tests.unit.signer.store.test_authentic_records import KEYS
@@ -281,7 +283,7 @@ async def test_a_machine_created_again_before_deletion_keeps_its_pair(world: Wor
     world.api.before = back
     await world.garbage_collector.round()
     assert world.reserved() == names(pair_for())
-    await world.reservations.reserve(pair_for(), world.caches.authentic.get("team-a", "prod.node-m1"))
+    await world.reservations.reserve(pair_for(), world.caches.authentic.get("team-a", "prod.node-m1"), ATTESTED)
     marks = [
         found["metadata"].get("annotations", {}).get(CONTESTED_ANNOTATION)
         for path, found in world.api.objects.items()

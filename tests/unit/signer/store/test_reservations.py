@@ -15,15 +15,16 @@ from attestors.contract import Security
 from signer.kube.errors import ServerError
 from signer.model import record as record_module
 from signer.model.cluster import ClusterKey
-from signer.model.decision import Deferred, Refused
+from signer.model.decision import Refused
 from signer.model.record import AttestedNode, MachineKey
-from signer.model.reservation import Pair, ReservationSide, parse_reservation, reservation_spec
+from signer.model.reservation import Pair, ReservationSide, parse_reservation
 from signer.rules.machine import NoRecord
 from signer.store import reservations
 from signer.store.caches import Caches
 from signer.store.cluster_api import NotServed
 from signer.store.event_history import ObservedEvent, Order
 from signer.store.reservations import Reservations
+from tests.support.reservations import ATTESTED, KEYS, reservation_spec
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
 from tests.unit.signer.store.interleavings import Calls, Violation, Watch, World, drive, explore, inventory_of
@@ -280,7 +281,7 @@ def test_refusal_names_the_owner() -> None:
     actor = Actor(0, pair("m1", "a"))
     wanted = Reservations(Calls(world, actor), inventory_of(world, actor))
     with pytest.raises(Refused) as refused:
-        drive(wanted.reserve(pair("m1", "a"), NoRecord()))
+        drive(wanted.reserve(pair("m1", "a"), NoRecord(), ATTESTED))
     assert refused.value.deny.reason == "IdentityConflict"
     assert "Machine team-a/m2" in refused.value.deny.message
 
@@ -292,7 +293,7 @@ def test_refusal_names_no_machine_of_another_namespace() -> None:
     actor = Actor(0, ours)
     wanted = Reservations(Calls(world, actor), inventory_of(world, actor))
     with pytest.raises(Refused) as refused:
-        drive(wanted.reserve(ours, NoRecord()))
+        drive(wanted.reserve(ours, NoRecord(), ATTESTED))
     message = refused.value.deny.message
     assert "team-a" not in message
     assert "m2" not in message
@@ -394,12 +395,12 @@ def test_without_machine_pools_no_instance_exists() -> None:
     version = replace(VERSION, machine_pools=NotServed())
     actor = Actor(0, pair("m1", "a"))
     mine = Reservations(Calls(world, actor), inventory_of(world, actor, version))
-    drive(mine.reserve(pair("m1", "a"), NoRecord()))
+    drive(mine.reserve(pair("m1", "a"), NoRecord(), ATTESTED))
     assert world.whole() == {pair("m1", "a")}
 
 
 @pytest.mark.parametrize("side", ReservationSide)
-def test_unreadable_reservation_is_waited_for(side: ReservationSide) -> None:
+def test_an_unreadable_reservation_is_removed(side: ReservationSide) -> None:
     world = World(Scenario(()))
     wanted = pair("m1", "a")
     world.objects[wanted.name(side)] = {
@@ -408,10 +409,8 @@ def test_unreadable_reservation_is_waited_for(side: ReservationSide) -> None:
     }
     actor = Actor(0, wanted)
     mine = Reservations(Calls(world, actor), inventory_of(world, actor))
-    with pytest.raises(Deferred) as deferred:
-        drive(mine.reserve(wanted, NoRecord()))
-    assert deferred.value.defer.reason == "ReservationPending"
-    assert wanted.name(side) in deferred.value.defer.message
+    drive(mine.reserve(wanted, NoRecord(), ATTESTED))
+    assert world.whole() == {wanted}
 
 
 # What the cache is believed for
@@ -419,10 +418,16 @@ def test_unreadable_reservation_is_waited_for(side: ReservationSide) -> None:
 MIRRORED: Final = Pair(MachineKey.of(machine_view()), attested_identity())
 
 
+def empty_caches() -> Caches:
+    caches = Caches(VERSION, own_namespace=NAMESPACE)
+    caches.authentic.use_keys(KEYS)
+    return caches
+
+
 def test_reads_update_the_cache() -> None:
     world = World(Scenario((), whole(pair("m1", "a"))))
-    mine = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Caches(VERSION, own_namespace=NAMESPACE))
-    drive(mine.reserve(pair("m1", "a"), NoRecord()))
+    mine = Reservations(Calls(world, Actor(0, pair("m1", "a"))), empty_caches())
+    drive(mine.reserve(pair("m1", "a"), NoRecord(), ATTESTED))
     assert mine.cached(pair("m1", "a"))
     world.pop(pair("m1", "a").name(MACHINE_SIDE))
     world.machines.clear()
@@ -433,12 +438,12 @@ def test_reads_update_the_cache() -> None:
 def test_an_object_that_the_watch_reported_deleted_is_read_all_the_same() -> None:
     """The watch may be faster than the response to the call."""
     world = World(Scenario((), whole(pair("m2", "b"), contested=True)))
-    caches = Caches(VERSION, own_namespace=NAMESPACE)
+    caches = empty_caches()
     for uid in ("1", "2", "before-0", "before-1"):
         caches.reservations.removed({"metadata": {"namespace": NAMESPACE, "name": uid, "uid": uid}})
     caches.reservations.failed(ServerError("etcd", status=500), 1.0)  # no wait for the watch
     for wanted in (pair("m1", "a"), pair("m2", "b")):
-        drive(Reservations(Calls(world, Actor(0, wanted)), caches).reserve(wanted, NoRecord()))
+        drive(Reservations(Calls(world, Actor(0, wanted)), caches).reserve(wanted, NoRecord(), ATTESTED))
     assert world.whole() == {pair("m1", "a"), pair("m2", "b")}
 
 
@@ -452,17 +457,17 @@ class NoCalls:
 
 
 def cached(*sides: ReservationSide) -> Reservations:
-    caches = Caches(VERSION, own_namespace=NAMESPACE)
+    caches = empty_caches()
     for side in sides:
         metadata = {"namespace": NAMESPACE, "name": MIRRORED.name(side), "uid": "u", "resourceVersion": "1"}
-        caches.reservations.applied({"metadata": metadata, "spec": reservation_spec(MIRRORED)})
+        caches.reservations.applied({"metadata": metadata, "spec": reservation_spec(side, MIRRORED)})
     return Reservations(NoCalls(), caches)
 
 
 @pytest.mark.parametrize("side", ReservationSide)
 def test_a_cache_with_another_pair_is_not_trusted(side: ReservationSide) -> None:
     """The object has the name that the pair's own would have."""
-    caches = Caches(VERSION, own_namespace=NAMESPACE)
+    caches = empty_caches()
     other = (
         replace(MIRRORED, identity=attested_identity("ek:2"))
         if side is MACHINE_SIDE
@@ -471,13 +476,13 @@ def test_a_cache_with_another_pair_is_not_trusted(side: ReservationSide) -> None
     for named in ReservationSide:
         metadata = {"namespace": NAMESPACE, "name": MIRRORED.name(named), "uid": "u", "resourceVersion": "1"}
         said = other if named is side else MIRRORED
-        caches.reservations.applied({"metadata": metadata, "spec": reservation_spec(said)})
+        caches.reservations.applied({"metadata": metadata, "spec": reservation_spec(named, said)})
     assert len(caches.reservations) == 2
     assert not Reservations(NoCalls(), caches).cached(MIRRORED)
 
 
 def test_the_cache_is_trusted_if_the_record_names_the_pair() -> None:
-    drive(cached(*ReservationSide).reserve(MIRRORED, a_record()))
+    drive(cached(*ReservationSide).reserve(MIRRORED, a_record(), ATTESTED))
 
 
 @pytest.mark.parametrize(
@@ -494,4 +499,4 @@ def test_the_cache_is_trusted_if_the_record_names_the_pair() -> None:
 def test_otherwise_the_api_server_is_asked(sides: tuple[ReservationSide, ...], record: AttestedNode | NoRecord) -> None:
     """A cache may be stale: its state of a pair that was taken away must not be trusted."""
     with pytest.raises(NotImplementedError):
-        drive(cached(*sides).reserve(MIRRORED, record))
+        drive(cached(*sides).reserve(MIRRORED, record, ATTESTED))

@@ -16,7 +16,9 @@ from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
-from signer.store.reservations import ReservationRebuild, Reservations, pair_of
+from signer.store.reservation_rebuild import ReservationRebuild, pair_of
+from signer.store.reservations import Reservations
+from tests.support.reservations import ATTESTED
 from tests.unit.signer.builders import NOW, journal_entry, machine_view
 from tests.unit.signer.store.interleavings import Calls, World, drive, inventory_of
 from tests.unit.signer.store.scenario import Actor, Scenario, pair
@@ -70,7 +72,7 @@ class Restarted:
     def join(self, wanted: Pair) -> None:
         """As the decider does."""
         drive(self.rebuild.rebuild(wanted))
-        drive(self.reservations.reserve(wanted, NoRecord()))
+        drive(self.reservations.reserve(wanted, NoRecord(), ATTESTED))
 
     @property
     def pairs(self) -> set[Pair]:

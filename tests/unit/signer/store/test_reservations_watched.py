@@ -17,6 +17,7 @@ from signer.store import reservations as module
 from signer.store.cache import Cache
 from signer.store.caches import Caches
 from signer.store.reservations import Reservations
+from tests.support.reservations import ATTESTED, KEYS
 from tests.unit.signer.store.scenario import NAMESPACE, VERSION, pair
 
 WANTED = pair("m1", "a")
@@ -27,6 +28,7 @@ class Server:
 
     def __init__(self) -> None:
         self.caches = Caches(VERSION, own_namespace=NAMESPACE)
+        self.caches.authentic.use_keys(KEYS)
         self.cache: Cache[Any] = self.caches.reservations
         self.cache.replaced([])
         self.objects: dict[str, JsonObject] = {}
@@ -58,7 +60,7 @@ class Server:
         raise AssertionError(path)
 
     async def reserve(self, wanted: Pair = WANTED) -> list[str]:
-        await self.reservations.reserve(wanted, NoRecord())
+        await self.reservations.reserve(wanted, NoRecord(), ATTESTED)
         assert self.reservations.cached(wanted)
         return self.calls
 
