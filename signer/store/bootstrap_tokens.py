@@ -55,7 +55,7 @@ from signer.store.bootstrap_configs import (
     NotListed,
     discover_kubeadm_configs,
 )
-from signer.store.cache import Cache, InTouch, ObjectKey
+from signer.store.cache import MAXIMUM_OBJECTS, Cache, InTouch, ObjectKey
 from signer.store.caches import Caches, ProviderIDs, Wake
 from signer.store.token_tracing import TokenTracing, Tracing, TracingOn
 
@@ -252,6 +252,7 @@ class BootstrapTokens:
                 self._resource.collection(self._watch_namespace),
                 sink=configs,
                 keep=configs.parse_list_item,
+                maximum_objects=MAXIMUM_OBJECTS,
                 established=configs.established,
             ),
             name="watch kubeadmconfigs",
