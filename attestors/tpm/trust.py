@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, Protocol
-from weakref import WeakValueDictionary
 
 from attestors.tpm.endorsement import (
     CHIP_PREFIX,
@@ -97,9 +96,11 @@ class TrustFromFiles:
 
 
 _AuthoritiesKey = tuple[OperatorFolder, "OperatorFolder | NotConfigured", bool]
-# All clusters of a controller share the parsed files: an operator may trust hundreds of authorities.
-_AUTHORITIES: Final[WeakValueDictionary[_AuthoritiesKey, WatchedFiles[EndorsementAuthorities]]] = WeakValueDictionary()
-_DENIED: Final[WeakValueDictionary[OperatorFile, WatchedFiles[frozenset[str]]]] = WeakValueDictionary()
+# All clusters of a controller share the parsed files: an operator may trust hundreds of authorities. They are kept
+# while no cluster uses them: a tenant may change its policy many times a second, which makes its attestors anew.
+# There are as many entries as the operator's settings name.
+_AUTHORITIES: Final[dict[_AuthoritiesKey, WatchedFiles[EndorsementAuthorities]]] = {}
+_DENIED: Final[dict[OperatorFile, WatchedFiles[frozenset[str]]]] = {}
 
 
 def watched_authorities(

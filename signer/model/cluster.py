@@ -8,7 +8,6 @@ view of MachinePools.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from typing import Any, Final
 
 from attestors.wire.names import ANNOTATION_PREFIX
 from signer.model.addresses import Reading, UnreadableAddress, read_address, split_addresses
-from signer.model.fields import items_of, mapping_of, parse_time, short_text_of, text_of
+from signer.model.fields import items_of, mapping_of, parse_time, shared_text, short_text_of, text_of
 from signer.model.service_networks import network_of
 
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
@@ -271,7 +270,7 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
         ),
         provider_id_is_unreadable=bool(spec.get("providerID")) and not provider_id,
         created=_created(metadata),
-        deployment=sys.intern(short_text_of(mapping_of(metadata, "labels"), MACHINE_DEPLOYMENT_LABEL)),
+        deployment=shared_text(short_text_of(mapping_of(metadata, "labels"), MACHINE_DEPLOYMENT_LABEL)),
     )
 
 
@@ -320,7 +319,7 @@ def _infrastructure(reference: Mapping[str, Any]) -> InfrastructureReference | N
     if version and not _KIND.fullmatch(version):
         return NoInfrastructure()
     # There are few different values, and as many references as Machines.
-    return InfrastructureReference(sys.intern(group), sys.intern(version), sys.intern(kind), name)
+    return InfrastructureReference(shared_text(group), shared_text(version), shared_text(kind), name)
 
 
 def _infrastructure_of_machine(
@@ -375,7 +374,7 @@ def _nested(parent: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, An
 def _addresses(status: Mapping[str, Any]) -> tuple[MachineAddress, ...]:
     """Every address, unreadable ones included."""
     found = (
-        MachineAddress(sys.intern(short_text_of(address, "type", _MAXIMUM_ADDRESS_TYPE_CHARACTERS)), text)
+        MachineAddress(shared_text(short_text_of(address, "type", _MAXIMUM_ADDRESS_TYPE_CHARACTERS)), text)
         for address in items_of(status, "addresses")[:_MAXIMUM_ADDRESSES]
         if isinstance(address, Mapping) and isinstance(address.get("address"), str)
         for text in split_addresses(address["address"])

@@ -47,6 +47,16 @@ def short_text_of(parent: Mapping[str, Any], key: str, maximum: int = MAXIMUM_NA
     return text if len(text) <= maximum else ""
 
 
+@functools.lru_cache(maxsize=4096)
+def shared_text(text: str) -> str:
+    """One object for equal texts, of which there are few, and as many holders as Machines.
+
+    Not ``sys.intern``: tenants choose these texts, and early releases of CPython 3.12 never free an interned one
+    (python/cpython issue 113993). A tenant that keeps changing a Machine would fill the controller's memory.
+    """
+    return text
+
+
 def required_text(parent: Mapping[str, Any], key: str) -> str:
     """The string at ``key``.
 

@@ -55,7 +55,7 @@ from signer.store.bootstrap_configs import (
     NotListed,
     discover_kubeadm_configs,
 )
-from signer.store.cache import Cache, InTouch, ObjectKey
+from signer.store.cache import MAXIMUM_OBJECTS, Cache, InTouch, ObjectKey
 from signer.store.caches import Caches, ProviderIDs, Wake
 from signer.store.token_tracing import TokenTracing, Tracing, TracingOn
 
@@ -170,21 +170,27 @@ class BootstrapTokens:
             ) from refusal
 
     def pool_tokens(self, cluster: ClusterKey) -> PoolTokenIDs | TracingOff | TracingInterrupted:
-        """The tokens of the cluster's MachinePools that exist and are not being deleted."""
+        """The tokens that only the cluster's MachinePools use, which exist and are not being deleted.
+
+        A token that another KubeadmConfig holds too does not count. A thief that may write KubeadmConfigs could name a
+        pool as the owner of its own, and keep the stolen token of a Machine from expiring.
+        """
         tracing = self.tracing()
         if not isinstance(tracing, TracingOn):
             return tracing
-        return PoolTokenIDs(
-            frozenset(
-                view.token_id
-                for view in self._index.of_pools()
-                if isinstance(view.owner, TokenOwner) and self._is_living_pool(view.owner, cluster)
-            )
-        )
+        named = {view.token_id for view in self._index.of_pools() if self._is_of_living_pool(view, cluster)}
+        return PoolTokenIDs(frozenset(token_id for token_id in named if self._is_of_pools_alone(token_id, cluster)))
 
-    def _is_living_pool(self, owner: TokenOwner, cluster: ClusterKey) -> bool:
+    def _is_of_pools_alone(self, token_id: str, cluster: ClusterKey) -> bool:
+        return all(self._is_of_living_pool(view, cluster) for view in self._index.holding(cluster.namespace, token_id))
+
+    def _is_of_living_pool(self, view: BootstrapConfigView, cluster: ClusterKey) -> bool:
+        """Whether its owner is a pool of the Cluster that exists: by UID, for a former pool of that name is another."""
+        owner = view.owner
+        if not isinstance(owner, TokenOwner) or owner.kind != MACHINE_POOL_KIND:
+            return False
         pool = self._caches.machine_pools.get(owner.namespace, owner.name)
-        return pool is not None and pool.cluster == cluster and not pool.deleting
+        return pool is not None and (pool.cluster, pool.uid) == (cluster, owner.uid) and not pool.deleting
 
     # The cache
 
@@ -246,6 +252,7 @@ class BootstrapTokens:
                 self._resource.collection(self._watch_namespace),
                 sink=configs,
                 keep=configs.parse_list_item,
+                maximum_objects=MAXIMUM_OBJECTS,
                 established=configs.established,
             ),
             name="watch kubeadmconfigs",

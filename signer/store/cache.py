@@ -32,6 +32,9 @@ ObjectKey: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 _LOG = logging.getLogger(__name__)
+MAXIMUM_OBJECTS: Final = 1_000_000
+"""Of one collection of the management cluster, whose API server is trusted. Tenants create these objects, and a refused
+list stops the decisions of every tenant. A node has two IdentityReservations."""
 _REMEMBERED_DELETIONS: Final = 1024
 """Far more than the deletions that can arrive during one call."""
 
@@ -450,6 +453,7 @@ async def _watch(client: ListWatch, one: _Registered) -> NoReturn:
         sink=cache,
         params=declaration.selectors,
         keep=cache.parse_list_item,
+        maximum_objects=MAXIMUM_OBJECTS,
         established=cache.established,
     )
 

@@ -1,19 +1,24 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import attestors
+import signer
 from attestors.wire.names import ANNOTATION_PREFIX, ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.model.addresses import Address, UnreadableAddress
 from signer.model.cluster import (
     CLUSTER_NAME_LABEL,
     CONTROL_PLANE_LABEL,
     EVERY_CLUSTER,
+    MACHINE_DEPLOYMENT_LABEL,
     PAUSED_ANNOTATION,
     WATCH_FILTER_LABEL,
     ClusterKey,
@@ -26,6 +31,7 @@ from signer.model.cluster import (
     cluster_view,
     machine_view,
 )
+from signer.model.fields import shared_text
 
 CLUSTER = {
     "metadata": {"namespace": "team-a", "name": "prod", "uid": "c-1"},
@@ -527,3 +533,32 @@ class TestInfrastructure:
     def test_no_such_version(self, version: str) -> None:
         reference = V1BETA1_REFERENCE | {"apiVersion": f"infrastructure.example.com/{version}"}
         assert cluster_view({"spec": {"infrastructureRef": reference}}).infrastructure == NoInfrastructure()
+
+
+def test_texts_that_a_tenant_chooses_are_shared_and_not_kept_for_ever() -> None:
+    """A Machine that changes without end must not fill the memory, whatever an interpreter does with interned texts."""
+
+    def machine(number: int) -> MachineView:
+        reference = {"apiGroup": f"g{number}.example.com", "kind": f"Kind{number}", "name": "m"}
+        status = {"addresses": [{"type": f"Type{number}", "address": "10.0.0.1"}]}
+        metadata = {"namespace": "team-a", "name": "m", "labels": {MACHINE_DEPLOYMENT_LABEL: f"deployment-{number}"}}
+        return machine_view({"metadata": metadata, "spec": {"infrastructureRef": reference}, "status": status})
+
+    one, same = machine(0), machine(0)
+    assert isinstance(one.infrastructure, InfrastructureReference)
+    assert isinstance(same.infrastructure, InfrastructureReference)
+    assert one.infrastructure.kind is same.infrastructure.kind
+    assert one.addresses[0].type is same.addresses[0].type
+    before = sys.getrefcount(one.deployment)
+    for number in range(1, 10_000):
+        machine(number)
+    kept = shared_text.cache_info()
+    assert (kept.currsize, kept.maxsize) == (4096, 4096)
+    assert sys.getrefcount(one.deployment) < before  # the table has let go of it
+    assert machine(0).deployment is not one.deployment
+
+
+def test_no_text_of_an_object_is_interned() -> None:
+    for package in (signer, attestors):
+        for path in Path(package.__path__[0]).rglob("*.py"):
+            assert "sys.intern(" not in path.read_text("utf-8"), path

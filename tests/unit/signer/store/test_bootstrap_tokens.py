@@ -117,6 +117,29 @@ async def test_a_pools_tokens_change(world: World) -> None:
     await world.until(lambda: world.tokens.pool_tokens(KEY) == PoolTokenIDs(frozenset()))
 
 
+async def test_a_token_that_is_not_only_the_pools_expires_as_it_would(world: World) -> None:
+    """A thief of a Machine's token that may write KubeadmConfigs names a pool as the owner of its own."""
+    world.caches.machine_pools.applied(pool("p1"))
+    world.api.put(config("m1", "aaa111", M1))
+    world.api.put(config("forged", "aaa111", POOL))
+    world.api.put(config("p1", "bbb222", POOL))
+    world.api.put(config("other", "ccc333", POOL))
+    world.api.put(config("unowned", "ccc333", TokenOwner("team-a", "Elsewhere", "x")))
+    await world.running()
+    assert world.tokens.pool_tokens(KEY) == PoolTokenIDs(frozenset({"bbb222"}))
+    world.api.remove("m1")  # its Machine is gone, and the token of its KubeadmConfig with it
+    world.api.remove("forged")
+    await world.until(lambda: world.trace("aaa111") == Untraceable())
+    assert world.tokens.pool_tokens(KEY) == PoolTokenIDs(frozenset({"bbb222"}))
+
+
+async def test_a_token_of_a_former_pool_of_that_name(world: World) -> None:
+    world.caches.machine_pools.applied(pool("p1", uid="made anew"))
+    world.api.put(config("p1", "bbb222", POOL))
+    await world.running()
+    assert world.tokens.pool_tokens(KEY) == PoolTokenIDs(frozenset())
+
+
 # Who is woken
 
 

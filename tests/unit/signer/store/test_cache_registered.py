@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, cast
 
 import pytest
 
 from signer.controller.diagnostics.health import Health, State
 from signer.controller.run import _process_gauges
-from signer.kube.client import Client, JsonObject
+from signer.kube.client import Client, JsonObject, Parameters
 from signer.kube.errors import Forbidden
 from signer.kube.resources import CLUSTERS_V1BETA2, CONFIG_MAPS, MACHINES_V1BETA2
+from signer.kube.watch import MAXIMUM_OBJECTS as WORKLOAD_OBJECTS
 from signer.kube.watch import Sink
 from signer.model.decision import Deferred
 from signer.model.fields import mapping_of
 from signer.model.seal import ControllerKeys
 from signer.store import cache as cache_module
-from signer.store.cache import AlreadyRegistered, Cache, CacheDeclaration, ObjectKey, Scope
+from signer.store.cache import (
+    AlreadyRegistered,
+    Cache,
+    CacheDeclaration,
+    CacheRegistry,
+    InTouch,
+    ObjectKey,
+    Scope,
+)
 from signer.store.caches import OUT_OF_TOUCH_SECONDS, REACHED_AGAIN, Caches, ProviderIDs
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 
@@ -204,3 +213,48 @@ def test_the_built_in_caches_are_all_needed_by_decisions() -> None:
     wing = Wing()
     names = [cache.name for cache in wing.caches.registry.needed_by_decisions()]
     assert names == ["clusters", "machines", "nodeattestationpolicies", "attestednodes", "identityreservations"]
+
+
+class Crowded:
+    """A management API with more objects than any list of a workload cluster may hold, all of one tenant."""
+
+    count = WORKLOAD_OBJECTS + 1
+
+    async def list_pages(
+        self, path: str, params: Parameters | None = None, limit: int = 500, *, maximum_bytes: int | None = None
+    ) -> AsyncGenerator[JsonObject, None]:
+        for begin in range(0, self.count, limit):
+            items = [config_map(f"m{number}", grant="") for number in range(begin, min(begin + limit, self.count))]
+            yield {"metadata": {"resourceVersion": "1"}, "items": items}
+
+    async def watch(
+        self,
+        path: str,
+        params: Parameters | None = None,
+        *,
+        timeout_seconds: float,
+        idle_seconds: float = 0.0,
+        accepted: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[JsonObject, None]:
+        await asyncio.Event().wait()
+        yield {}
+
+
+async def test_a_tenant_with_a_hundred_thousand_objects_stops_nobody_elses_decisions() -> None:
+    """After a restart, or whenever the watch must list again. The reservations of 50,000 nodes are as many."""
+    registry = CacheRegistry({Scope.WATCHED: None}, in_touch_again=lambda: None)
+    cache = registry.register(CacheDeclaration(CONFIG_MAPS, grant, Scope.WATCHED, needed_by_decisions=True))
+
+    async def watch() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            registry.start(tasks, Crowded())
+
+    watching = asyncio.create_task(watch())
+    try:
+        async with asyncio.timeout(30):
+            await cache.filled.wait()
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    assert isinstance(cache.touch(), InTouch)
+    assert len(cache) == Crowded.count
