@@ -131,6 +131,12 @@ class TestVerifiedIdentity:
         with pytest.raises(InvalidOutcome, match="1 to 1024"):
             VerifiedIdentity(PROVIDER_ID, identity, expected.prove(expected.value))
 
+    @pytest.mark.parametrize("hardware", [None, b"chip", "x" * 1025], ids=["none", "bytes", "long"])
+    def test_hardware_has_a_name_that_can_be_reserved(self, hardware: Any) -> None:
+        expected = binding_for()
+        with pytest.raises(InvalidOutcome, match="hardware"):
+            VerifiedIdentity(PROVIDER_ID, "id", expected.prove(expected.value), hardware=hardware)
+
     @pytest.mark.parametrize(
         ("field", "value"),
         [

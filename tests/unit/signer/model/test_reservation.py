@@ -80,6 +80,17 @@ def test_names() -> None:
     assert PAIR.name(ReservationSide.IDENTITY) == f"identity-{PAIR.identity.digest}"
 
 
+def test_a_pair_of_hardware_is_apart_from_that_of_the_identity() -> None:
+    """One Machine has both. Two keys of one chip, of two Machines, meet at one name."""
+    hardware = PAIR.of_hardware("chip:1")
+    other = Pair(replace(PAIR.machine, name="other"), attested_identity("ek:2")).of_hardware("chip:1")
+    assert hardware.name(ReservationSide.IDENTITY) == other.name(ReservationSide.IDENTITY)
+    names = {pair.name(side) for pair in (PAIR, hardware, other) for side in ReservationSide}
+    assert len(names) == 5
+    for side in ReservationSide:
+        assert parse_reservation(manifest(hardware, side)).pair == hardware
+
+
 def test_sides() -> None:
     assert ReservationSide.MACHINE.other is ReservationSide.IDENTITY
     assert ReservationSide.IDENTITY.other is ReservationSide.MACHINE
