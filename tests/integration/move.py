@@ -15,6 +15,7 @@ from signer.kube.errors import NotFound
 from signer.kube.resources import (
     ATTESTED_NODES,
     CLUSTERS_V1BETA2,
+    IDENTITY_RESERVATIONS,
     KUBEADM_CONFIGS_V1BETA2,
     MACHINE_POOLS_V1BETA2,
     MACHINES_V1BETA2,
@@ -105,6 +106,18 @@ class Move:
         for manifest in client.items(MACHINE_POOLS_V1BETA2.collection(namespace)):
             path = MACHINE_POOLS_V1BETA2.object(manifest["metadata"]["name"], namespace, subresource="status")
             client.patch(path, {"status": {"initialization": initialization}})
+
+
+def copy_reservations(source: ManagementCluster, target: ManagementCluster) -> None:
+    """What an operator does besides under trust on first use, before the target's controller starts."""
+    for manifest in source.client.items(IDENTITY_RESERVATIONS.collection(CONTROLLER_NAMESPACE)):
+        body = {
+            "apiVersion": IDENTITY_RESERVATIONS.api_version,
+            "kind": "IdentityReservation",
+            "metadata": {"name": manifest["metadata"]["name"], "namespace": CONTROLLER_NAMESPACE},
+            "spec": manifest["spec"],
+        }
+        target.client.create(IDENTITY_RESERVATIONS.collection(CONTROLLER_NAMESPACE), body)
 
 
 _KINDS = {

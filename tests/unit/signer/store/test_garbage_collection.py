@@ -10,19 +10,20 @@ from typing import Any, Final
 import pytest
 
 from signer.kube.errors import ApiError, ResourceNotServed, ServerError
-from signer.kube.resources import ATTESTED_NODES, CLUSTERS_V1BETA2, IDENTITY_RESERVATIONS
+from signer.kube.resources import ATTESTED_NODES, CLUSTERS_V1BETA2, IDENTITY_RESERVATIONS, SECRETS
 from signer.model.reservation import CONTESTED_ANNOTATION, Pair, ReservationSide
 from signer.model.shard import SomeShards
 from signer.store import garbage_collection as upkeep_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
+from signer.store.controller_key import SECRET_NAME, controller_key_secret
 from signer.store.garbage_collection import Done, GarbageCollector
 from signer.store.reservation_rebuild import ReservationRebuild, pair_of
 from signer.store.reservations import Reservations
-from tests.support.reservations import ATTESTED
+from tests.support.reservations import ATTESTED, reservation_spec
 from tests.unit.signer.builders import NOW
 from tests.unit.signer.store.garbage_collection_fixtures import LATER, OWN, VERSION, World, names, pair_for
-from tests.unit.signer.store.test_authentic_records import KEYS
+from tests.unit.signer.store.test_authentic_records import KEYS, OTHER
 
 
 @pytest.fixture
@@ -337,13 +338,23 @@ async def test_a_fault_ends_one_step_and_not_the_next(world: World) -> None:
     assert await world.garbage_collector.round() == Done(released=1, failed=1)
 
 
-async def test_one_unreadable_object_does_not_stop_the_others(world: World) -> None:
+async def test_one_object_that_cannot_be_verified_does_not_stop_the_others(world: World) -> None:
     world.machine("m1")
     world.machine("m2")
     world.record("m1", "a")
     world.record("m2", "b")
+    secret = SECRETS.object(SECRET_NAME, OWN)
+    world.api.put(secret, controller_key_secret(OWN, KEYS))
+    assert await world.caches.controller_key.refresh(world.api)
     path = IDENTITY_RESERVATIONS.object(pair_for("m1", "a").name(ReservationSide.MACHINE), OWN)
-    world.api.put(path, {"metadata": {"namespace": OWN, "name": path.rpartition("/")[2]}, "spec": {}})
+    spec = reservation_spec(ReservationSide.MACHINE, pair_for("m1", "a"), keys=OTHER)
+    world.api.put(path, {"metadata": {"namespace": OWN, "name": path.rpartition("/")[2]}, "spec": spec})
+
+    def fault(method: str, called: str) -> None:
+        if called == secret:
+            raise ServerError("etcd", status=500)
+
+    world.api.before = fault
     assert await world.garbage_collector.round() == Done(reserved=1, failed=1)
 
 
