@@ -28,6 +28,7 @@ from signer.decision.certificates import (
     SIGNING_BY_KEY,
     Signing,
 )
+from signer.decision.clocks import RequiredClocks
 from signer.decision.host_certificates import (
     SWITCHED_OFF,
     HostCertificateIssuer,
@@ -98,6 +99,7 @@ class Decider:
         authority_source: AuthoritySource,
         trust: AuthorityTrust,
         services_report: ServicesReport,
+        clocks: RequiredClocks,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         host_certificates: HostCertificateSwitch = SWITCHED_OFF,
@@ -124,6 +126,7 @@ class Decider:
             snapshots=self._snapshots,
             records=records,
             approval_seals=self._approval_seals,
+            clocks=clocks,
             attestation=self._attestation,
             trust=trust,
             reserve_and_journal=ReserveAndJournal(
@@ -141,7 +144,7 @@ class Decider:
             audited=audited,
         )
         self._builtin_serving = BuiltinServing(
-            key, configuration, self._snapshots, caches, records, reservations.live_reads, serving, trace
+            key, configuration, self._snapshots, caches, records, reservations.live_reads, serving, clocks, trace
         )
 
     async def decide(self, manifest: Mapping[str, Any]) -> DecidedRequest:

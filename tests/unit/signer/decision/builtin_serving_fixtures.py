@@ -26,6 +26,7 @@ from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.live_reads import LiveReads
 from signer.store.records import Records
+from tests.support.clocks import AgreedClocks
 from tests.support.journal import builtin_approvals_of
 from tests.unit.signer.builders import (
     CLUSTER,
@@ -116,6 +117,7 @@ class World:
             self.records,
             LiveReads(self.api, self.caches),
             ServingFactsSource(self.caches, given.serving_networks, self.services_report),
+            AgreedClocks(),
         )
         self.version = 0
         self.cluster()
