@@ -20,7 +20,6 @@ from signer.access.approvals import (
     tally,
 )
 from signer.access.bastion_objects import has_bastion_targets
-from signer.access.clocks import ClocksAgree
 from signer.access.conditions import GrantCondition, GrantReason
 from signer.access.creator import CreatorNotProven, require_lock
 from signer.access.facts import (
@@ -43,6 +42,7 @@ from signer.access.parts import (
 )
 from signer.access.record import Cause, GrantRecord
 from signer.access.right_answers import LONGEST_WITHOUT_ANSWER, Denied, RightUnknown
+from signer.kube.clocks import ClocksAgree
 from signer.model.access import BastionOf, Decision, InvalidAccessGrant
 
 
@@ -107,7 +107,10 @@ def grant_is_valid(facts: Facts) -> None:
 def clocks_agree(facts: Facts) -> None:
     """The controller's clock is the API server's: certificates and ends by time follow from it."""
     if not isinstance(facts.clocks, ClocksAgree):
-        raise Held(GrantReason.CLOCKS_DIFFER, facts.clocks.message)
+        raise Held(
+            GrantReason.CLOCKS_DIFFER,
+            f"{facts.clocks.message}; until then grants get no certificates, and none ends by time",
+        )
 
 
 def spec_is_sealed_one(facts: Facts, record: GrantRecord) -> None:

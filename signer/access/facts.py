@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.creator import Lock
 from signer.access.lifetimes import Lifetime
 from signer.access.parts import BastionState, Publication, TargetsAnswer
 from signer.access.record import GrantRecord, StoredRecord
 from signer.access.right_answers import RightAnswer
+from signer.kube.clocks import ClockAnswer, ClocksAgree
 from signer.model.access import (
     AccessApproval,
     AccessGrant,

@@ -10,7 +10,6 @@ from typing import Final
 from attestors.wire.ssh.keys import host_key
 from signer.access.approvals import candidates
 from signer.access.bastion_objects import AsDesired, bastion_change
-from signer.access.clocks import ClockAnswers
 from signer.access.creator import CreatorNotProven, Lock, require_lock
 from signer.access.creator_lock import CreatorLock
 from signer.access.facts import (
@@ -43,6 +42,7 @@ from signer.access.rules import lifetime_of, rules_of
 from signer.access.store import StoredBastion, StoredGrant
 from signer.configuration import AccessPermission
 from signer.kube.client import JsonObject
+from signer.kube.clocks import ClockAnswers
 from signer.kube.resources import ACCESS_GRANTS
 from signer.model.access import AccessApproval, AccessGrant, AsPolicySays, BastionOf, Creator
 from signer.model.addresses import is_subdomain

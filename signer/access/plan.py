@@ -24,7 +24,6 @@ from signer.access.checks import (
     needs_bastion,
     run_grant_checks,
 )
-from signer.access.clocks import latest
 from signer.access.conditions import Condition, GrantCondition, GrantReason, met, unknown, unmet
 from signer.access.creator import CreatorNotProven, prove_creator, require_lock
 from signer.access.facts import ClusterOver, Facts, GrantRules, Keepalive
@@ -61,6 +60,7 @@ from signer.access.record import (
     digest_of,
 )
 from signer.access.right_answers import Allowed
+from signer.kube.clocks import latest
 from signer.model.access import AccessGrant, AsPolicySays, Creator
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)

@@ -20,8 +20,8 @@ import msgspec
 from attestors.wire.ssh.certificate import MAXIMUM_KEY_ID_BYTES
 from attestors.wire.ssh.key_line import key_line
 from signer.access.approvals import MAXIMUM_SEALED, SealedApproval
-from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.parts import HopRequest
+from signer.kube.clocks import ClockAnswer, ClocksAgree
 from signer.model.access import AccessGrant, AsPolicySays, Creator, ObjectMetadata, parse_cidr
 from signer.model.access.creator import MAXIMUM_GROUP, MAXIMUM_GROUPS, MAXIMUM_USERNAME
 from signer.model.access.networks import MAXIMUM_INGRESS

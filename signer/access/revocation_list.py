@@ -18,7 +18,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations
-from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.revocations import (
     MAXIMUM_BYTES,
     MAXIMUM_ENTRIES,
@@ -35,6 +34,7 @@ from signer.access.revocations import (
     united,
 )
 from signer.kube.calls import GetCreateReplace
+from signer.kube.clocks import ClockAnswer, ClocksAgree
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CONFIG_MAPS
 from signer.kube.supervision import until_wanted

@@ -121,6 +121,10 @@ class _ReplayedBuiltinServing:
         """See BuiltinSupplies."""
         return self.snapshot
 
+    async def clocks(self, note: Note) -> Proceed:
+        """See BuiltinSupplies."""
+        return PROCEED
+
     async def read(self, note: Note) -> Proceed:
         """See BuiltinSupplies."""
         if isinstance(self.parsed, MalformedBuiltinServingRequest):

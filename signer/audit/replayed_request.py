@@ -91,6 +91,10 @@ class ReplayedRequest:
         """See RequestSupplies."""
         return self.snapshot
 
+    async def clocks(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        return PROCEED
+
     async def records_listed(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         return PROCEED

@@ -17,7 +17,6 @@ from signer.access.admission.messages import NOT_YOUR_NAME
 from signer.access.admission.policies import APPROVALS_POLICY, GRANTS_POLICY
 from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
-from signer.access.clocks import Clocks
 from signer.access.containers.connections import ConnectionSecrets
 from signer.access.containers.creators import Creators, NoGateway
 from signer.access.containers.nodes import ContainerNodes
@@ -45,6 +44,7 @@ from signer.controller.ssh_wing import NO_REVOCATION_LIST, NoRevocationList, SSH
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.recorder import Recorder
 from signer.kube.client import Client
+from signer.kube.clocks import Clocks
 from signer.kube.scheduling import TimedSemaphore
 from signer.model.tools_image import NamedToolsImage
 from signer.store.caches import Caches

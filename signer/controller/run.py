@@ -74,10 +74,12 @@ from signer.controller.wait_for_api import cluster_api
 from signer.controller.workload_access import WorkloadConnector
 from signer.decision.attestor_set import AttestorTimings
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
+from signer.decision.clocks import ClusterClocks
 from signer.decision.decider import Decider
 from signer.decision.keys_for_nodes import KeysForNodes
 from signer.decision.lookups import Lookups
 from signer.kube.client import Client, TokenSource
+from signer.kube.clocks import Clocks, ServerTimes
 from signer.kube.connection import ClusterConnection
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.scheduling import TimedSemaphore
@@ -102,6 +104,11 @@ terminationGracePeriodSeconds of 10."""
 _MANAGEMENT_CONNECTIONS: Final = 64
 
 
+def by_its_answers(client: Client) -> ServerTimes:
+    """The API server's time by the header Date of its answers."""
+    return client.clock
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
     """Dependencies of a controller that are not part of its configuration."""
@@ -112,6 +119,8 @@ class ControllerOptions:
     health: Health = field(default_factory=Health)
     now: Callable[[], datetime] = field(default=partial(datetime.now, UTC))
     monotonic: Callable[[], float] = time.monotonic
+    server_clock: Callable[[Client], ServerTimes] = by_its_answers
+    """Tells the time of an API server with which ``now`` is compared."""
     optional_parts: tuple[OptionalPartFactory, ...] = ()
     """Called once for each workload cluster."""
 
@@ -146,6 +155,7 @@ class SharedParts:
     """Parts that all workload clusters share; :func:`compose_workload_cluster` passes each part what it uses."""
 
     management: Client
+    management_clocks: Clocks
     caches: Caches
     reservations: Reservations
     records: Records
@@ -175,6 +185,7 @@ def compose_workload_cluster(
     authority_source, canary = _compose_authorities(key, configuration, options, shared, random)
     control_plane = ControlPlaneReport()
     service_networks = ServiceNetworks(key, caches, status_changed=status_changed, random=random)
+    clocks = ClusterClocks(shared.management_clocks, now=now, monotonic=monotonic, changed=status_changed)
     decider = Decider(
         key,
         configuration=configuration,
@@ -189,6 +200,7 @@ def compose_workload_cluster(
         trust=canary,
         services_report=service_networks.report,
         control_plane=control_plane,
+        clocks=clocks,
         now=now,
         monotonic=monotonic,
         host_certificates=host_certificates_of(shared.ssh),
@@ -284,7 +296,7 @@ def compose_workload_cluster(
         ),
         infrastructure_status=shared.infrastructure_status,
         operator_networks=configuration.serving_networks,
-        sources=(reachability, *services, *rotation.sources, *ssh.sources),
+        sources=(clocks, reachability, *services, *rotation.sources, *ssh.sources),
         credentials=rotation.credentials,
         ssh=ssh.status,
         now=now,
@@ -294,6 +306,8 @@ def compose_workload_cluster(
         connector=shared.connector,
         control_plane=control_plane,
         handler=handler,
+        clocks=clocks,
+        server_clock=options.server_clock,
         reachability=reachability,
         overflow=OverflowRelist(informer, reachability, random=random, monotonic=monotonic),
         status=status,
@@ -372,9 +386,11 @@ async def _run(
             resource_limits,
             TimedSemaphore(CONNECTS_AT_ONCE, CONNECT_SECONDS),
         )
+        management_clocks = Clocks(client, options.server_clock(client), options.now, monotonic=options.monotonic)
         ssh = ssh_wing(configuration, recorder)
         shared = SharedParts(
             management=client,
+            management_clocks=management_clocks,
             caches=caches,
             reservations=reservations,
             records=Records(client, caches),
@@ -402,7 +418,12 @@ async def _run(
         wake_on_changes(shared.rotation, fleet.wake)
         wake_on_ssh_orders(shared.ssh, caches, fleet.wake)
         garbage_collector = GarbageCollector(
-            client, caches, reservations, ReservationRebuild(caches, reservations), now=options.now
+            client,
+            caches,
+            reservations,
+            ReservationRebuild(caches, reservations),
+            now=options.now,
+            clocks=management_clocks,
         )
         unserved = UnservedPolicies(client, caches, options.registry, configuration, options.now)
         restoration = Restoration(

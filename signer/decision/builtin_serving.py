@@ -17,6 +17,7 @@ from attestors.wire.names import NODE_USER_PREFIX
 from signer.audit.decision_inputs import BuiltinStage, DecisionInputs, SnapshotStage
 from signer.configuration import Configuration
 from signer.decision.cached_facts import ServingFactsSource
+from signer.decision.clocks import RequiredClocks
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
@@ -77,9 +78,11 @@ class BuiltinServing:
         records: Records,
         live_reads: LiveReads,
         serving: ServingFactsSource,
+        clocks: RequiredClocks,
         trace: Trace = SILENCE,
     ) -> None:
         self._key = key
+        self.clocks = clocks
         self._serving = serving
         self._configuration = configuration
         self.snapshots = snapshots
@@ -257,6 +260,12 @@ class BuiltinServingDecision:
     async def cluster_facts(self) -> ClusterFacts:
         """See BuiltinSupplies."""
         return self.snapshot
+
+    async def clocks(self, note: Note) -> Proceed:
+        """See BuiltinSupplies."""
+        note(lambda: compared.clocks(self.snapshot.now))
+        await self.parts.clocks.require_agree(self.snapshot.now)
+        return PROCEED
 
     async def read(self, note: Note) -> Proceed:
         """See BuiltinSupplies."""

@@ -28,6 +28,7 @@ from signer.decision.certificates import (
     SIGNING_BY_KEY,
     Signing,
 )
+from signer.decision.clocks import RequiredClocks
 from signer.decision.host_certificates import (
     SWITCHED_OFF,
     HostCertificateIssuer,
@@ -100,6 +101,7 @@ class Decider:
         trust: AuthorityTrust,
         services_report: ServicesReport,
         control_plane: ControlPlaneReport,
+        clocks: RequiredClocks,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         host_certificates: HostCertificateSwitch = SWITCHED_OFF,
@@ -128,6 +130,7 @@ class Decider:
             snapshots=self._snapshots,
             records=records,
             approval_seals=self._approval_seals,
+            clocks=clocks,
             attestation=self._attestation,
             trust=trust,
             reserve_and_journal=ReserveAndJournal(
@@ -145,7 +148,7 @@ class Decider:
             audited=audited,
         )
         self._builtin_serving = BuiltinServing(
-            key, configuration, self._snapshots, caches, records, reservations.live_reads, serving, trace
+            key, configuration, self._snapshots, caches, records, reservations.live_reads, serving, clocks, trace
         )
 
     async def decide(self, manifest: Mapping[str, Any]) -> DecidedRequest:

@@ -16,6 +16,7 @@ from signer.authority import IssuingSet
 from signer.decision.approval_seals import ApprovalSeals
 from signer.decision.attestation import Attestation, Claim
 from signer.decision.authority_trust import AuthorityTrust, TrustProof
+from signer.decision.clocks import RequiredClocks
 from signer.decision.former_instance import ask_whether_gone
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.snapshot import Snapshot, Snapshots
@@ -53,6 +54,7 @@ class DecidesWith:
     snapshots: Snapshots
     records: Records
     approval_seals: ApprovalSeals
+    clocks: RequiredClocks
     attestation: Attestation
     trust: AuthorityTrust
     reserve_and_journal: ReserveAndJournal
@@ -114,6 +116,12 @@ class RequestDecision:
     async def cluster_facts(self) -> ClusterFacts:
         """See RequestSupplies."""
         return self.snapshot
+
+    async def clocks(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        note(lambda: compared.clocks(self.snapshot.now))
+        await self.parts.clocks.require_agree(self.snapshot.now)
+        return PROCEED
 
     async def records_listed(self, note: Note) -> Proceed:
         """See RequestSupplies."""

@@ -13,6 +13,7 @@ from signer.configuration import Configuration
 from signer.decision.attestor_set import AttestorTimings
 from signer.decision.authority_secrets import LoadAuthority
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
+from signer.decision.clocks import NotCompared
 from signer.decision.decider import DecidedRequest, Decider
 from signer.decision.host_certificates import (
     SWITCHED_OFF,
@@ -105,6 +106,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
         trust=ShownTrust(dry_run_client, key),
         services_report=ServicesReport(around.reported_services),
         control_plane=nothing_reported(),
+        clocks=NotCompared(),
         now=around.now,
         monotonic=time.monotonic,
         host_certificates=host_certificates,

@@ -46,6 +46,7 @@ def _where_provider_ids_are_claimed(policy: Policy | None) -> bool:
 
 READY: Final = ConditionType("Ready")
 CONTROLLER_KEY_AVAILABLE: Final = ConditionType("ControllerKeyAvailable")
+CLOCKS_AGREE: Final = ConditionType("ClocksAgree")
 CERTIFICATE_AUTHORITY_AVAILABLE: Final = ConditionType("CertificateAuthorityAvailable")
 CERTIFICATE_AUTHORITY_TRUSTED: Final = ConditionType("CertificateAuthorityTrusted")
 WORKLOAD_CLUSTER_REACHABLE: Final = ConditionType("WorkloadClusterReachable")

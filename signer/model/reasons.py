@@ -82,6 +82,7 @@ class Reason(enum.StrEnum):
     CERTIFICATE_AUTHORITY_NOT_TRUSTED = "CertificateAuthorityNotTrusted"
     CERTIFICATE_AUTHORITY_NOT_PROVEN = "CertificateAuthorityNotProven"
     CONTROLLER_KEY_UNAVAILABLE = "ControllerKeyUnavailable"
+    CLOCKS_DIFFER = "ClocksDiffer"
     MANAGEMENT_CLUSTER_UNREACHABLE = "ManagementClusterUnreachable"
     WORKLOAD_CLUSTER_UNREACHABLE = "WorkloadClusterUnreachable"
     AUDIT_LOG_UNAVAILABLE = "AuditLogUnavailable"
@@ -367,6 +368,13 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "key that the controller has not read yet. The controller cannot tell its records from forgeries.",
             "Nothing if it ends within seconds. Otherwise repair the Secret, or restore it from its copy; see "
             "[the controller key](recovering.md#the-controller-key).",
+        ),
+        Reason.CLOCKS_DIFFER: ReasonExplanation(
+            "The controller's clock differs by more than two minutes from that of the management or the workload API "
+            "server, by the header Date of their answers; or one of them has sent no Date for five minutes. "
+            "Certificates would be valid for another time than they should.",
+            "Set the wrong clock: the message names both. If an API server sends no Date, look for a proxy that "
+            "removes it. The controller asks again every ten seconds.",
         ),
         Reason.MANAGEMENT_CLUSTER_UNREACHABLE: ReasonExplanation(
             "A call to the management cluster failed, or the objects that decisions rest on could not be watched for a "

@@ -195,6 +195,7 @@ REQUEST_PLAN: Final[Plan[RequestSupplies[Any]]] = Plan(
     (
         _Step("policy", "the Cluster has a valid policy and is watched", lambda one: one.policy),
         _Group("cluster", CLUSTER_CHECKS, lambda one: one.cluster_facts),
+        _Step("clocks", "the controller's clock is that of both API servers", lambda one: one.clocks),
         _Step("records_listed", "the Cluster's records are in the cache", lambda one: one.records_listed),
         _Step("attestor", "policy and operator allow the attestor, and it is installed", lambda one: one.attestor),
         READ,
@@ -248,6 +249,7 @@ BUILTIN_PLAN: Final[Plan[BuiltinSupplies[Any]]] = Plan(
     (
         _BuiltinStep("policy", "the Cluster has a valid policy and is watched", lambda one: one.policy),
         _BuiltinGroup("cluster", CLUSTER_CHECKS, lambda one: one.cluster_facts),
+        _BuiltinStep("clocks", "the controller's clock is that of both API servers", lambda one: one.clocks),
         _BuiltinStep("read", "the request can be read", lambda one: one.read),
         _BuiltinGroup("request", BUILTIN_REQUEST_CHECKS, lambda one: one.request_facts),
         _BuiltinStep("record", "the node was attested, and its Machine exists", lambda one: one.record),

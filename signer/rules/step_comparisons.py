@@ -43,6 +43,11 @@ def policy(found: Policy) -> Comparison:
     return Comparison(f"NodeAttestationPolicy {found.cluster}, mode {found.mode.value}", "a valid one")
 
 
+def clocks(now: datetime) -> Comparison:
+    """``clocks``."""
+    return Comparison(_moment(now), "the time of both API servers, within two minutes")
+
+
 def records_listed(cluster: ClusterKey) -> Comparison:
     """``records_listed``."""
     return Comparison("listed", f"the records of Cluster {cluster}")

@@ -29,6 +29,10 @@ class RequestSupplies(Protocol[Result]):
         """The Cluster."""
         ...
 
+    async def clocks(self, note: Note) -> Proceed:
+        """Compare the time of the decision with that of both API servers."""
+        ...
+
     async def records_listed(self, note: Note) -> Proceed:
         """Wait until the Cluster's records are in the cache."""
         ...
@@ -133,6 +137,10 @@ class BuiltinSupplies(Protocol[Result]):
 
     async def cluster_facts(self) -> ClusterFacts:
         """The Cluster."""
+        ...
+
+    async def clocks(self, note: Note) -> Proceed:
+        """Compare the time of the decision with that of both API servers."""
         ...
 
     async def read(self, note: Note) -> Proceed:

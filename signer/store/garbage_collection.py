@@ -23,10 +23,12 @@ from random import SystemRandom
 from typing import Final, TypeVar
 
 from signer.kube.calls import GetDelete
+from signer.kube.clocks import CLOCK_PATH, ClockAnswers, ClocksAgree
 from signer.kube.errors import ApiError, Conflict, NotFound
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import ClusterKey, ClusterView, MachineView, cluster_view
 from signer.model.decision import Deferred
+from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, Reservation
 from signer.store.caches import Caches
@@ -77,7 +79,10 @@ class GarbageCollector:
         rebuild: ReservationRebuild,
         *,
         now: Callable[[], datetime],
+        clocks: ClockAnswers,
     ) -> None:
+        """``clocks`` says whether ``now`` is the time of the management API server: else nothing has expired."""
+        self._clocks = clocks
         self._client = client
         self._caches = caches
         self._reservations = reservations
@@ -137,6 +142,9 @@ class GarbageCollector:
     # Deleting records
 
     async def _delete_records(self) -> None:
+        clocks = await self._clocks.fresh(CLOCK_PATH)
+        if not isinstance(clocks, ClocksAgree):
+            raise Deferred(Reason.CLOCKS_DIFFER, clocks.message)
         async for record in _bounded(self._caches.authentic.values(), self._is_expired):
             with self._one_object(record.name):
                 if await self._is_gone_for_good(record.machine):

@@ -7,6 +7,8 @@ import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, replace
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,8 +16,9 @@ from signer.configuration import Configuration, every_attestor
 from signer.controller.cluster_api_change import ClusterAPIChanged
 from signer.controller.replica import run_replica
 from signer.controller.replicas.leadership import Leadership, LeadershipLost
-from signer.controller.run import ControllerOptions
+from signer.controller.run import ControllerOptions, by_its_answers
 from signer.kube.connection import ClusterConnection
+from signer.kube.server_clock import ServerTime, ServerTimeAnswer
 from signer.testing.clients import DEFAULT_WAIT_SECONDS, LoopThread
 
 _LOG = logging.getLogger(__name__)
@@ -31,9 +34,12 @@ class RunningController:
         configuration: Configuration | None = None,
         options: ControllerOptions | None = None,
     ) -> None:
+        """If ``options.now`` is another clock than the system's, the API servers' clocks go with it, unless
+        ``options.server_clock`` says otherwise.
+        """
         self._connection = connection
         """Without ``configuration``, the controller names every attestor that is installed, without settings."""
-        self.options = options or ControllerOptions()
+        self.options = _with_api_servers_in_time(options or ControllerOptions())
         self._configuration = configuration or Configuration(
             namespace=CONTROLLER_NAMESPACE, attestors=every_attestor(self.options.registry.providers)
         )
@@ -100,6 +106,23 @@ class RunningController:
     def kill(self) -> None:
         """End the controller like a crash, without draining or finishing its work. May be called in any thread."""
         self._running.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _InTime:
+    """Implements ServerTimes: an API server whose clock is the controller's."""
+
+    moment: Callable[[], datetime]
+
+    def now(self) -> ServerTimeAnswer:
+        """See ServerTimes."""
+        return ServerTime(self.moment(), 0.0)
+
+
+def _with_api_servers_in_time(options: ControllerOptions) -> ControllerOptions:
+    if options.now is ControllerOptions().now or options.server_clock is not by_its_answers:
+        return options
+    return replace(options, server_clock=lambda client: _InTime(options.now))
 
 
 def _warn_of_its_end(running: Future[None]) -> None:

@@ -246,6 +246,7 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lose_the_controller_key, {"ControllerKeyUnreadable"}),
     (stand_by, set()),
     (lose_shards, {"ShardsNotOwned"}),
+    (lambda scrape: scrape.fail(conditions.CLOCKS_AGREE), {"ClocksDiffer"}),
     (lambda scrape: scrape.fail(conditions.CERTIFICATE_AUTHORITY_AVAILABLE), {"CertificateAuthorityUnavailable"}),
     (lambda scrape: scrape.fail(conditions.CERTIFICATE_AUTHORITY_TRUSTED), {"CertificateAuthorityNotTrusted"}),
     (lambda scrape: scrape.change(authority_expiry=(20 * DAY,)), {"CertificateAuthorityExpires"}),

@@ -27,8 +27,10 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import ClusterGauges
 from signer.controller.workload_access import WorkloadAccessRefused, WorkloadConnector
 from signer.decision.authority_source import AuthoritySource
+from signer.decision.clocks import ClusterClocks
 from signer.decision.keys_for_nodes import KeysForNodes
 from signer.kube.client import Client, JsonObject
+from signer.kube.clocks import ServerTimes
 from signer.kube.errors import ApiError
 from signer.kube.http.tls_transport import TlsTransport
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -78,6 +80,8 @@ class WorkloadCluster:
         connector: WorkloadConnector,
         control_plane: ControlPlaneReport,
         handler: RequestHandler,
+        clocks: ClusterClocks,
+        server_clock: Callable[[Client], ServerTimes],
         reachability: Reachability,
         overflow: OverflowRelist,
         status: StatusReconciler,
@@ -97,6 +101,8 @@ class WorkloadCluster:
         self._connector = connector
         self._control_plane = control_plane
         self._handler = handler
+        self._clocks = clocks
+        self._server_clock = server_clock
         self._requests = handler.informer
         self._reachability = reachability
         self._overflow = overflow
@@ -211,6 +217,7 @@ class WorkloadCluster:
 
     async def _serve_over(self, client: Client) -> None:
         async with client:
+            self._clocks.connected(client, self._server_clock(client))
             workers = self._handler.workers_over(client, Publisher(client, self._now, self._keys_for_nodes.text))
             watch = asyncio.create_task(
                 list_and_watch(
@@ -232,6 +239,7 @@ class WorkloadCluster:
                     name=f"{self.key} {name}",
                 )
                 for name, run in (
+                    ("clocks", lambda client: self._clocks.run()),
                     ("overflowed requests", self._overflow.run),
                     *((service.name, service.run) for service in self._services),
                 )

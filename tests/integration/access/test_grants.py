@@ -15,7 +15,6 @@ from attestors.wire.ssh.certificate import parse_certificate_line
 from attestors.wire.ssh.key_line import parse_key_line
 from attestors.wire.ssh.keys import host_key
 from attestors.wire.ssh.principals import HostName
-from signer.access.clocks import ClockAnswer, ClocksDiffer, ClockUnknown
 from signer.access.creator import Lock, NotProtected, Protected, ProtectionUnknown
 from signer.access.creator_lock import CreatorLock, GuardNames
 from signer.audit.access_line import EndLine, IssuanceLine
@@ -23,6 +22,7 @@ from signer.audit.lines import Content
 from signer.audit.log import AuditLogUnavailable
 from signer.configuration import GatewayAddress
 from signer.kube.client import Client
+from signer.kube.clocks import ClockAnswer, ClocksDiffer, ClockUnknown
 from signer.kube.errors import Conflict, Forbidden
 from signer.kube.resources import ACCESS_GRANTS
 from signer.model.cluster import ClusterKey

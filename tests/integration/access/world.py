@@ -19,7 +19,6 @@ from attestors.wire.node_access import Trust
 from signer.access import bastion_objects
 from signer.access.carrying_out import Tools
 from signer.access.certificates import GrantCertificates
-from signer.access.clocks import ClockAnswer, ClocksAgree
 from signer.access.containers.creators import NoGateway
 from signer.access.containers.nodes import ContainerNodes
 from signer.access.creator import Guard, Lock, Protected
@@ -41,6 +40,7 @@ from signer.authority.ssh.authorities import HostAuthority, UserAuthority
 from signer.configuration import AccessPermission
 from signer.crds import access_definitions
 from signer.kube.client import Client, JsonObject, Parameters
+from signer.kube.clocks import ClockAnswer, ClocksAgree
 from signer.kube.errors import ApiError, Conflict, NotFound
 from signer.kube.resources import (
     ACCESS_APPROVALS,

@@ -11,7 +11,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from attestors.wire.ssh.key_line import parse_key_line
 from attestors.wire.ssh.keys import host_key
 from signer.access.certificates import access_of, hops_of
-from signer.access.clocks import ClocksAgree
 from signer.access.creator import Guard, Protected
 from signer.access.facts import ClusterHere, Facts, GrantRules, Keepalive
 from signer.access.lifetimes import Lifetime
@@ -30,6 +29,7 @@ from signer.access.right_answers import Allowed
 from signer.access.signing import sign_hops
 from signer.authority.ssh.authorities import UserAuthority
 from signer.authority.ssh.requests import Nonce, Serial
+from signer.kube.clocks import ClocksAgree
 from signer.model.access import BastionOf, NoBastion, parse_access_approval, parse_access_grant
 from signer.model.access.grant import FINALIZER, HEARTBEAT_ANNOTATION
 from signer.model.seal import ControllerKeys

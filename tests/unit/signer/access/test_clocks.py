@@ -8,7 +8,13 @@ from typing import Any, Final
 
 import pytest
 
-from signer.access.clocks import (
+from signer.access.facts import Facts, Keepalive
+from signer.access.observing import observed
+from signer.access.parts import PendingBastion, Publication
+from signer.access.plan import DeleteGrant, Issue, Rest, Revoke, WriteRecord
+from signer.access.record import BrokenRecord, Cause, Closing, GrantRecord, NoCertificate, NoRecord, Stage
+from signer.kube.client import Client
+from signer.kube.clocks import (
     TRUSTED_SECONDS,
     ClockAnswer,
     Clocks,
@@ -17,12 +23,6 @@ from signer.access.clocks import (
     ClockUnknown,
     compare_clocks,
 )
-from signer.access.facts import Facts, Keepalive
-from signer.access.observing import observed
-from signer.access.parts import PendingBastion, Publication
-from signer.access.plan import DeleteGrant, Issue, Rest, Revoke, WriteRecord
-from signer.access.record import BrokenRecord, Cause, Closing, GrantRecord, NoCertificate, NoRecord, Stage
-from signer.kube.client import Client
 from signer.kube.errors import Forbidden
 from signer.kube.server_clock import NoServerTime, ServerClock, ServerTime
 from signer.model.access import DeletedAt
@@ -96,7 +96,7 @@ class Asked:
 async def test_an_old_answer_is_asked_for_again() -> None:
     client = Asked()
     now = datetime(2026, 11, 27, 14, 0, tzinfo=UTC)
-    clocks = Clocks(client, client.clock, lambda: now)
+    clocks = Clocks(client, client.clock, lambda: now, monotonic=lambda: client.seconds)
     assert isinstance(clocks.answer(), ClockUnknown)
     for _ in range(2):
         assert await clocks.fresh("/grant") == ClocksAgree()

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations
 from attestors.wire.statement import NodeAccessTrust
-from signer.access.clocks import ClockAnswer, ClocksAgree, ClocksDiffer, ClockUnknown
 from signer.access.revocation_list import RevocationList, RevocationListFull, RevocationListWatch
 from signer.access.revocations import (
     KEPT_AFTER_END,
@@ -30,6 +29,7 @@ from signer.access.revocations import (
     read_list,
     united,
 )
+from signer.kube.clocks import ClockAnswer, ClocksAgree, ClocksDiffer, ClockUnknown
 from signer.kube.errors import ApiError, Cause, Conflict, Invalid, Unreachable
 from signer.model.cluster import ClusterKey
 from signer.model.seal import ControllerKeys, KeyUse, Seals

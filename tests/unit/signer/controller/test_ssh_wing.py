@@ -13,7 +13,6 @@ import pytest
 
 from attestors.wire.ssh.krl import AnyAuthority, CertificateRevocations
 from attestors.wire.statement import NodeAccessTrust
-from signer.access.clocks import ClocksAgree
 from signer.access.revocation_list import RevocationList
 from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
 from signer.controller.cluster.service import OptionalPartContext
@@ -32,6 +31,7 @@ from signer.controller.ssh_wing import (
     ssh_wing,
 )
 from signer.controller.telemetry.recorder import Recorder
+from signer.kube.clocks import ClocksAgree
 from signer.model.cluster import ClusterKey
 from signer.ssh.available import NotAvailable
 from signer.ssh.bundle.content import revocation_list

@@ -27,6 +27,7 @@ from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.live_reads import LiveReads
 from signer.store.records import Records
+from tests.support.clocks import AgreedClocks
 from tests.support.journal import builtin_approvals_of
 from tests.support.reservations import ATTESTED, reservation_spec
 from tests.unit.signer.builders import (
@@ -122,6 +123,7 @@ class World:
             ServingFactsSource(
                 self.caches, given.serving_networks, self.services_report, nothing_reported(), DEFAULT_RESERVED_NAMES
             ),
+            AgreedClocks(),
         )
         self.version = 0
         self.cluster()

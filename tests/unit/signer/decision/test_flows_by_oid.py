@@ -33,6 +33,7 @@ def decider() -> Decider:
         "timings",
         "authority_source",
         "trust",
+        "clocks",
         "now",
     )
     registry = MagicMock(providers=PROVIDERS)

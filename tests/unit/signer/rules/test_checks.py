@@ -120,6 +120,7 @@ def test_the_stages() -> None:
     assert [stage.name for stage in REQUEST_PLAN.stages] == [
         "policy",
         "cluster",
+        "clocks",
         "records_listed",
         "attestor",
         "read",
@@ -143,6 +144,7 @@ def test_the_stages() -> None:
     assert [stage.name for stage in BUILTIN_PLAN.stages] == [
         "policy",
         "cluster",
+        "clocks",
         "read",
         "request",
         "record",
@@ -245,7 +247,7 @@ def test_what_stands_between_a_request_and_its_answer() -> None:
     assert [stage.name if isinstance(stage, Step) else stage.checks for stage in REQUEST_PLAN.stages] == [
         "policy",
         CLUSTER_CHECKS,
-        *("records_listed", "attestor", "read", "approved_before", "authority"),
+        *("clocks", "records_listed", "attestor", "read", "approved_before", "authority"),
         REQUEST_CHECKS,
         *("trusted", "claim", "attest"),
         IDENTITY_CHECKS,
@@ -258,6 +260,7 @@ def test_what_stands_between_a_request_and_its_answer() -> None:
     assert [stage.name if isinstance(stage, Step) else stage.checks for stage in BUILTIN_PLAN.stages] == [
         "policy",
         CLUSTER_CHECKS,
+        "clocks",
         "read",
         BUILTIN_REQUEST_CHECKS,
         "record",

@@ -23,6 +23,7 @@ from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.garbage_collection import GarbageCollector
 from signer.store.reservation_rebuild import ReservationRebuild
 from signer.store.reservations import Reservations
+from tests.support.clocks import AnsweredClocks
 from tests.support.reservations import reservation_spec
 from tests.unit.signer.builders import NOW, attested_identity, journal_entry
 from tests.unit.signer.store.test_authentic_records import KEYS, manifest
@@ -98,6 +99,7 @@ class World:
     def __init__(self) -> None:
         self.api = API()
         self.now = NOW
+        self.clocks = AnsweredClocks()
         self.caches = Caches(VERSION, own_namespace=OWN)
         self.caches.authentic.use_keys(KEYS)
         self.reservations = Reservations(self.api, self.caches)
@@ -107,6 +109,7 @@ class World:
             self.reservations,
             ReservationRebuild(self.caches, self.reservations),
             now=lambda: self.now,
+            clocks=self.clocks,
         )
         self.cluster()
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from signer.kube.clocks import ClocksAgree, ClocksDiffer
 from signer.kube.errors import ApiError, ResourceNotServed, ServerError
 from signer.kube.resources import ATTESTED_NODES, CLUSTERS_V1BETA2, IDENTITY_RESERVATIONS, SECRETS
 from signer.model.reservation import CONTESTED_ANNOTATION, Pair, ReservationSide
@@ -311,13 +312,24 @@ async def test_nothing_is_done_without_the_controller_key(world: World) -> None:
     assert (world.api.reads, world.api.writes) == (0, [])
 
 
+async def test_no_record_has_expired_by_a_wrong_clock(world: World) -> None:
+    world.record()
+    world.now += timedelta(days=3000)
+    world.clocks.said = ClocksDiffer("three thousand days", NOW)
+    assert (await world.garbage_collector.round()).deleted == 0
+    world.clocks.said = ClocksAgree()
+    assert (await world.garbage_collector.round()).deleted == 1
+
+
 async def test_nothing_is_done_out_of_touch(world: World) -> None:
     at = 0.0
     world.caches = Caches(VERSION, own_namespace=OWN, monotonic=lambda: at)
     world.caches.authentic.use_keys(KEYS)
     reservations = Reservations(world.api, world.caches)
     rebuild = ReservationRebuild(world.caches, reservations)
-    garbage_collector = GarbageCollector(world.api, world.caches, reservations, rebuild, now=lambda: NOW)
+    garbage_collector = GarbageCollector(
+        world.api, world.caches, reservations, rebuild, now=lambda: NOW, clocks=world.clocks
+    )
     world.reserve(pair_for())
     world.caches.machines.failed(ServerError("etcd", status=500), 1.0)
     at = 1000.0
