@@ -27,6 +27,8 @@ from signer.cli.remedies import remedy_of
 from signer.cli.rotate import RotateFailed, add_rotate
 from signer.cli.run import add_run
 from signer.cli.status import add_status
+from signer.cli.workload_kubeconfig.command import add_workload_kubeconfig
+from signer.cli.workload_kubeconfig.making import KubeconfigNotMade
 from signer.configuration import InvalidConfiguration
 from signer.controller.auto_approval.preflight import PreflightFailed
 from signer.controller.cluster_api_change import ClusterAPIChanged
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:
         _say(str(error))
         return EXIT_USAGE
-    except (PreflightFailed, ExplainFailed, RotateFailed, NodeAccessFailed, NoSuchCluster) as error:
+    except (PreflightFailed, ExplainFailed, RotateFailed, NodeAccessFailed, KubeconfigNotMade, NoSuchCluster) as error:
         _say(str(error))
         return EXIT_FAILED
     except LeadershipLost as error:
@@ -94,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_run(commands)
     add_preflight(commands)
+    add_workload_kubeconfig(commands)
     add_explain(commands)
     add_audit(commands)
     add_status(commands)
