@@ -164,6 +164,10 @@ def test_features_come_and_go(cluster: WorldCluster, run: Run) -> None:
     assert "RoleBinding kube-system/node-attestation-bootstrap-tokens" in report["removed"]
     assert "ClusterRoleBinding node-attestation-auto-approval" in made(run, "--no-enforce")["removed"]
     assert made(run, "--no-enforce")["removed"] == []
+    # A binding that somebody else made stays.
+    binding = [one.body for one in wanted_objects((Feature.ENFORCE,), ()) if one.name.endswith("auto-approval")][-1]
+    workload.create({**binding, "metadata": {"name": binding["metadata"]["name"]}})
+    assert made(run, "--no-enforce")["removed"] == []
 
 
 def test_what_somebody_changed_or_applied_by_hand_is_taken_over(cluster: WorldCluster, run: Run) -> None:
@@ -175,6 +179,10 @@ def test_what_somebody_changed_or_applied_by_hand_is_taken_over(cluster: WorldCl
     assert (subject["kind"], subject["name"]) == ("ServiceAccount", ACCOUNT)
     role = workload.get("clusterroles", "node-attestation-workload")
     workload.update({**role, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]})
+    assert made(run)["written"] == ["ClusterRole node-attestation-workload"]
+    role = workload.get("clusterroles", "node-attestation-workload")
+    selectors = [{"matchLabels": {"somebody": "adds-to-it"}}]
+    workload.update({**role, "aggregationRule": {"clusterRoleSelectors": selectors}})
     assert made(run)["written"] == ["ClusterRole node-attestation-workload"]
     binding = workload.get("clusterrolebindings", "node-attestation-workload")
     workload.delete("clusterrolebindings", "node-attestation-workload")

@@ -90,6 +90,15 @@ async def test_the_restricted_one_is_enough(other: JsonObject | Exception) -> No
     assert (found.server, found.bearer_token) == ("https://old.example:6443", "a")
 
 
+async def test_an_address_that_cannot_be_read_is_not_replaced_by_an_older_one() -> None:
+    """Its CAs may have been rotated out because their key leaked."""
+    management = Management(
+        {"kubeconfig": ServerError("no", status=500), "kubeconfig-restricted": secret(restricted())}
+    )
+    with pytest.raises(WorkloadAccessRefused, match="cannot be read in the management cluster"):
+        await workload_connection(management, KEY)
+
+
 @pytest.mark.parametrize("fault", [Forbidden("no", status=403), ServerError("no", status=500), {"data": {}}])
 async def test_an_administrators_is_no_way_around_a_restricted_one_that_cannot_be_read(
     fault: JsonObject | Exception,
