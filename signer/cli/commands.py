@@ -33,6 +33,12 @@ def _preflight(parser: argparse.ArgumentParser) -> None:
     add_preflight(parser)
 
 
+def _workload_kubeconfig(parser: argparse.ArgumentParser) -> None:
+    from signer.cli.workload_kubeconfig.command import add_workload_kubeconfig
+
+    add_workload_kubeconfig(parser)
+
+
 def _explain(parser: argparse.ArgumentParser) -> None:
     from signer.cli.explain import add_explain
 
@@ -87,6 +93,11 @@ COMMANDS: Final = (
         "preflight",
         "check before mode Enforce: nodes that would lose renewal, grants that auto-approve, steps to take",
         _preflight,
+    ),
+    Command(
+        "workload-kubeconfig",
+        "make or renew the restricted kubeconfig with which the controller reaches a workload cluster",
+        _workload_kubeconfig,
     ),
     Command("explain", "show every check of one CSR, and why it is approved, denied or waits", _explain),
     Command("audit", "verify audit logs, or show the decision behind a certificate", _audit),

@@ -20,6 +20,7 @@ from attestors.registry import Registry
 from signer.cli.arguments import add_controller_namespace, add_kubeconfig, namespace
 from signer.cli.output import print_as_json, print_report
 from signer.configuration import Configuration, every_attestor
+from signer.controller.workload_access import KubeconfigUnknown, Restricted
 from signer.explain.fleet import DAYS, AuthorityLife, ClusterStatus, RecordsUnverified, fleet_status
 from signer.explain.workload_requests import Unreachable
 from signer.kube.client import Client
@@ -110,6 +111,9 @@ def _cluster(one: ClusterStatus, now: datetime) -> dict[str, Any]:
         "countedAll": None if isinstance(requests, Unreachable) else requests.counted_all,
         "unreachable": requests.message if isinstance(requests, Unreachable) else "",
         "certificateAuthorityNotAfter": not_after,
+        "restrictedKubeconfig": None
+        if isinstance(one.kubeconfig, KubeconfigUnknown)
+        else isinstance(one.kubeconfig, Restricted),
         "needs": list(one.needs(now)),
         "notes": list(one.notes()),
     }

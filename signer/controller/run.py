@@ -30,6 +30,7 @@ from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.canary.service import CanaryService
 from signer.controller.cluster.fleet import Fleet
+from signer.controller.cluster.kubeconfig_change import KubeconfigChange
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext, OptionalPartFactory
 from signer.controller.cluster.service_networks import ServiceNetworks
 from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
@@ -232,6 +233,7 @@ def compose_workload_cluster(
         OptionalPart(canary),
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
         OptionalPart(service_networks),
+        OptionalPart(KubeconfigChange(key, shared.management, reconnect=reconnect.set, random=random)),
         *rotation.parts,
         *ssh.parts,
         *access_of_cluster(shared.access, context),

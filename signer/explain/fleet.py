@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -15,6 +15,13 @@ from signer.authority import load_authority_certificates
 from signer.configuration import Configuration
 from signer.controller.status.policy_status import Permits, permitted_in
 from signer.controller.status.renewal_coverage import Attested, RenewalCoverage
+from signer.controller.workload_access import (
+    KubeconfigInUse,
+    KubeconfigUnknown,
+    kubeconfig_in_use,
+    kubeconfig_needs,
+    kubeconfig_notes,
+)
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.explain.dry_run import filled_caches
@@ -142,6 +149,7 @@ class ClusterStatus:
     attestations: Attestations | RecordsUnverified
     requests: RequestCounts | Unreachable
     authority: AuthorityLife | AuthorityUnknown
+    kubeconfig: KubeconfigInUse = field(default_factory=KubeconfigUnknown)
 
     def needs(self, now: datetime) -> tuple[str, ...]:
         """What needs attention; empty if nothing does."""
@@ -160,11 +168,13 @@ class ClusterStatus:
             needs.append(f"no CA: {self.authority.message}")
         elif self.authority.not_after - now < AUTHORITY_WARNING:
             needs.append(f"its CA expires at {self.authority.not_after:%Y-%m-%d %H:%M} UTC")
+        needs += kubeconfig_needs(self.cluster, self.kubeconfig, now)
         return tuple(printable(need) for need in needs)
 
     def notes(self) -> tuple[str, ...]:
         """What the operator has chosen, and must not take for protection."""
-        return () if self.mode == Mode.ENFORCE.value else (OBSERVE_PROTECTS_NOTHING,)
+        notes = () if self.mode == Mode.ENFORCE.value else (OBSERVE_PROTECTS_NOTHING,)
+        return (*notes, *kubeconfig_notes(self.cluster, self.kubeconfig))
 
 
 async def fleet_status(
@@ -224,13 +234,14 @@ async def _status(
         attestations=_attestations(key, caches, registry, permits, now),
         requests=await count_requests(management, key, registry.providers, timeout_seconds),
         authority=await _authority(management, ChosenSecrets(key, caches, configuration.authorities), now()),
+        kubeconfig=await kubeconfig_in_use(management, key),
     )
 
 
 def _readiness(status: Mapping[str, Any]) -> Readiness:
     for condition in items_of(status, "conditions"):
         if isinstance(condition, Mapping) and condition.get("type") == READY:
-            return Readiness(*(printable(text_of(condition, field)) for field in ("status", "reason", "message")))
+            return Readiness(*(printable(text_of(condition, name)) for name in ("status", "reason", "message")))
     return Readiness("", "", "")
 
 

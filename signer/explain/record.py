@@ -18,6 +18,7 @@ import yaml
 from attestors.contract import digest_of
 from signer.audit.decision_inputs import NotReached
 from signer.audit.decision_line import WHOLE_REQUEST, logged_request
+from signer.controller.workload_access import KUBECONFIG_SUFFIX, RESTRICTED_SUFFIX
 from signer.decision.authority_secrets import UnreadableSecret, decode_secret
 from signer.explain.current_conditions import as_posted
 from signer.explain.dry_run import Circumstances, DryRunResult
@@ -230,7 +231,8 @@ def _is_withheld(path: str, key: ClusterKey, authorities: frozenset[str]) -> boo
     """Whether ``path`` is a Secret that an attestor read, such as the TPM inventory; the controller's own ones are
     replaced instead.
     """
-    own = ("node-attestation-controller-key", *authorities, f"{key.name}-kubeconfig")
+    kubeconfigs = (f"{key.name}-{suffix}" for suffix in (KUBECONFIG_SUFFIX, RESTRICTED_SUFFIX))
+    own = ("node-attestation-controller-key", *authorities, *kubeconfigs)
     return _SECRET.fullmatch(path) is not None and path.rpartition("/")[2] not in own
 
 

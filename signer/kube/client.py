@@ -26,7 +26,7 @@ from signer.kube.answers import (
     read_lines,
     unreachable,
 )
-from signer.kube.connection import ClusterConnection, bearer
+from signer.kube.connection import ClusterConnection, bearer, token_digest
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
 from signer.kube.http.messages import MalformedAnswer, Origin, RequestWriter, target
 from signer.kube.http.pool import Pool, Response
@@ -134,6 +134,8 @@ class Client:
         own_fields = {"Accept": media_type, "Accept-Encoding": "identity", "User-Agent": user_agent}
         self._requests = RequestWriter(self._origin, (*own_fields.items(), *fields))
         token = connection.bearer_token
+        self.token_digest = token_digest(token)
+        """Which bearer token of the connection is used, without telling it."""
         self._authorization = {} if token is None else {"Authorization": bearer(token)}
         self._encode = msgspec.json.Encoder().encode
         self._on_connect = on_connect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import ssl
 from dataclasses import dataclass, field
@@ -30,6 +31,11 @@ class ClusterConnection:
     tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
     """A context that is known to work with these certificates and key, if one was created: creating another costs as
     much as the rest of a new connection."""
+
+
+def token_digest(token: str | None) -> str:
+    """SHA-256 of a bearer token, to compare two; empty for none."""
+    return "" if token is None else hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 _TOKEN: Final = re.compile(r"[!-~]{1,16384}", re.ASCII)

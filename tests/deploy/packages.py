@@ -12,6 +12,7 @@ import yaml
 from signer.access.admission.mutation import CREATOR_POLICY, mutation_binding_spec, mutation_spec
 from signer.access.admission.policies import Controllers, access_policies
 from signer.admission.manifests import AdmissionVersion, binding_manifest, policy_manifest
+from signer.cli.workload_kubeconfig.roles import ROLE_FILES
 from signer.crds import ACCESS_CRD_FILES, CRD_FILES, access_definitions, custom_resource_definitions
 from signer.crds.access_expressions import access_definition_texts
 from signer.crds.expressions import POLICY_FILE, policy_definition_text
@@ -147,6 +148,7 @@ def generated() -> dict[Path, str]:
     """Every generated file, with its content. Raises MissingPart without helm."""
     return {
         **_definitions_in_the_chart(),
+        **_workload_roles(),
         MANAGEMENT: _management(),
         ROTATION: _rotation(),
         SSH: _ssh(),
@@ -178,6 +180,12 @@ def _write(files: dict[Path, str]) -> list[Path]:
             path.write_text(text, encoding="utf-8")
             changed.append(path)
     return changed
+
+
+def _workload_roles() -> dict[Path, str]:
+    """Copies of the roles that ``workload-kubeconfig`` makes, for those who apply them by hand."""
+    folder = ROOT / "signer/cli/workload_kubeconfig"
+    return {ROOT / "deploy/rbac" / name: (folder / name).read_text(encoding="utf-8") for name in ROLE_FILES}
 
 
 def _definitions_in_the_chart() -> dict[Path, str]:

@@ -138,6 +138,11 @@ TABLE: Final = (
     ),
     Entry("docs/gcp.md", "gcloud", NotRun("needs a project at Google Cloud")),
     Entry(
+        "docs/*",
+        "node-attestation-controller workload-kubeconfig",
+        RunBy("tests/integration/test_workload_kubeconfig.py::test_what_is_made"),
+    ),
+    Entry(
         "docs/enforce.md",
         "node-attestation-controller preflight",
         RunBy("tests/integration/test_preflight.py::test_a_cluster_that_is_ready"),

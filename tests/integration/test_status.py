@@ -63,7 +63,9 @@ def test_a_healthy_fleet(harness: Harness, cluster: WorldCluster, run: Run) -> N
     code, found = report(run)
     (one,) = found["clusters"]
     assert (code, found["needsAttention"], one["needs"]) == (0, False, [])
-    assert one["notes"] == [OBSERVE_PROTECTS_NOTHING]
+    observe, administrator = one["notes"]
+    assert observe == OBSERVE_PROTECTS_NOTHING
+    assert administrator.endswith("node-attestation-controller workload-kubeconfig default/workload")
     assert (one["cluster"], one["mode"], one["attestors"]) == ("default/workload", "Observe", "keyed-mac")
     assert one["ready"] == {"status": "True", "reason": "Ready", "message": "requests are decided"}
     assert (one["machines"], one["attested"]) == (2, 1)

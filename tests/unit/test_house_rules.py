@@ -34,6 +34,7 @@ IMPORTS_INSIDE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
                 "signer.cli.rotate",
                 "signer.cli.run",
                 "signer.cli.status",
+                "signer.cli.workload_kubeconfig.command",
                 "signer.offline.krl",
                 "signer.offline.ssh_sign",
             }

@@ -18,7 +18,13 @@ from signer.controller.auto_approval.workload_grants import TokensUnread, openin
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.status.policy_status import permitted_in
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Unattested
-from signer.controller.workload_access import remedy_in_workload, workload_connection
+from signer.controller.workload_access import (
+    kubeconfig_in_use,
+    kubeconfig_needs,
+    kubeconfig_notes,
+    remedy_in_workload,
+    workload_connection,
+)
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS, Resource
@@ -198,6 +204,9 @@ async def preflight(
             unknown = await _unknown_nodes(workload, renewal_coverage)
         except Forbidden as error:
             notes.append(f"Nodes were not checked: {error}.")
+    in_use = await kubeconfig_in_use(management, key)
+    notes += [f"{one[0].upper()}{one[1:]}." for one in kubeconfig_notes(key, in_use)]
+    notes += [f"{one[0].upper()}{one[1:]}." for one in kubeconfig_needs(key, in_use, now())]
     if policy is None:
         problem = f"there is no NodeAttestationPolicy {key}"
     else:

@@ -28,6 +28,8 @@ class _Issued:
     name: str
     uid: str
     expires: datetime
+    bound_secret: tuple[str, str] | None
+    """Name and UID of the Secret with which the token ends."""
 
 
 class ServiceAccountTokens:
@@ -53,7 +55,8 @@ class ServiceAccountTokens:
             raise invalid(Target("authentication.k8s.io", "tokenrequests", _KIND, name), [error])
         expires = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=min(seconds, self.maximum_seconds))
         token = f"sa.{secrets.token_urlsafe(48)}"
-        self._issued[token] = _Issued(namespace, name, stored.value["metadata"]["uid"], expires)
+        bound = self._bound_secret(namespace, name, body)
+        self._issued[token] = _Issued(namespace, name, stored.value["metadata"]["uid"], expires, bound)
         status = {"token": token, "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ")}
         return {
             "kind": _KIND,
@@ -63,6 +66,20 @@ class ServiceAccountTokens:
             "status": status,
         }
 
+    def _bound_secret(self, namespace: str, name: str, body: dict[str, Any]) -> tuple[str, str] | None:
+        reference = (body.get("spec") or {}).get("boundObjectRef")
+        if reference is None:
+            return None
+        bound = str(reference.get("name")), str(reference.get("uid"))
+        if reference.get("kind") != "Secret" or self._uid_of_secret(namespace, bound[0]) != bound[1]:
+            error = invalid_value("spec.boundObjectRef", bound[0], "cannot bind token to object")
+            raise invalid(Target("authentication.k8s.io", "tokenrequests", _KIND, name), [error])
+        return bound
+
+    def _uid_of_secret(self, namespace: str, name: str) -> str:
+        stored = self._store.collection("", "secrets").objects.get((namespace, name))
+        return "" if stored is None else str(stored.value["metadata"]["uid"])
+
     def user_of(self, token: str) -> User:
         """Whose token it is. Raises APIError 401."""
         issued = self._issued.get(token)
@@ -71,5 +88,9 @@ class ServiceAccountTokens:
         stored = self._store.collection("", "serviceaccounts").objects.get((issued.namespace, issued.name))
         if stored is None or stored.value["metadata"]["uid"] != issued.uid:
             raise unauthorized()
+        if issued.bound_secret is not None:
+            secret, uid = issued.bound_secret
+            if self._uid_of_secret(issued.namespace, secret) != uid:
+                raise unauthorized()
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{issued.namespace}", AUTHENTICATED)
         return User(f"system:serviceaccount:{issued.namespace}:{issued.name}", groups, issued.uid)

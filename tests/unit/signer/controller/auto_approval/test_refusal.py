@@ -206,6 +206,7 @@ async def test_an_api_server_that_fails(harness: Harness) -> None:
 async def test_a_cluster_that_may_move_is_left_as_it_is(harness: Harness, state: dict[str, bool]) -> None:
     found = await harness.refuse(**state)
     assert (found.met, found.reason, harness.api.stored) == (False, "Paused", {})
+    assert isinstance(await harness.removed.saved(CLUSTER), NothingSaved)
     await harness.refuse()
     before = len(harness.api.calls)
     assert (await harness.refuse(**state)).reason == "Proven"

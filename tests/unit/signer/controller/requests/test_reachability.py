@@ -48,7 +48,7 @@ async def test_intermittent_failures_cause_no_reconnect(served: Served) -> None:
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
-        (Unauthorized("401"), "the credential in Secret {} is unknown or expired; renew it"),
+        (Unauthorized("401"), "or renew Secret {}"),
         (Forbidden("403"), "grant that to the user of Secret {} (docs/operating.md, Grants)"),
     ],
     ids=["its credentials are refused", "a grant is missing"],
@@ -58,4 +58,6 @@ async def test_the_condition_says_what_to_do_about_the_kubeconfig(served: Served
     cluster.failed(error, 0.5)
     (condition,) = cluster._reachability.conditions
     key = cluster._reachability._key
-    assert condition.message == f"{error}: {remedy.format(f'{key.namespace}/{key.name}-kubeconfig')}"
+    assert condition.message.startswith(f"{error}: ")
+    assert remedy.format(f"{key.namespace}/{key.name}-kubeconfig") in condition.message
+    assert f"node-attestation-controller workload-kubeconfig {key}" in condition.message

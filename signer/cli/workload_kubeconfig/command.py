@@ -1,0 +1,224 @@
+"""``node-attestation-controller workload-kubeconfig CLUSTER``: make or renew the controller's restricted kubeconfig."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from attestors.wire.names import InvalidProviderName, Purpose, SignerName
+from signer.cli.arguments import WrongUse, add_kubeconfig, cluster_key, namespace
+from signer.cli.output import print_as_json, print_report, print_text
+from signer.cli.remedies import remedy_of
+from signer.cli.workload_kubeconfig.credential import DEFAULT_LIFETIME, MINIMUM_LIFETIME
+from signer.cli.workload_kubeconfig.making import KubeconfigNotMade, Made, Wish, make_kubeconfig
+from signer.cli.workload_kubeconfig.roles import Feature, wanted_objects
+from signer.controller.named_cluster import require_cluster
+from signer.controller.workload_access import WorkloadAccessRefused, making_command, workload_administrator
+from signer.kube.client import Client
+from signer.kube.connection import ClusterConnection
+from signer.kube.errors import ApiError, Forbidden, NotFound
+from signer.kube.kubeconfig import MAXIMUM_KUBECONFIG_BYTES, KubeconfigRefused, parse_kubeconfig
+from signer.kube.management import management_connection
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.kube.tls import TlsMaterialRefused
+from signer.model.cluster import ClusterKey, cluster_view
+from signer.model.decision import printable
+from signer.model.fields import format_time
+from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy
+from signer.store.cluster_api import discover_cluster_api
+
+_HELP: Final = {
+    Feature.BOOTSTRAP_TOKENS: "also the Secrets of bootstrap tokens: their extra groups, and machinePools: Extend. It "
+    "lets the controller read and change every Secret of kube-system",
+    Feature.ROTATION: "also for rotations of CAs (--rotate-authorities)",
+    Feature.ROTATION_SPLIT: "also for split signing pairs",
+    Feature.SSH: "also for the SSH trust bundle (--ssh)",
+    Feature.CONTAINERS: "also for SSH into containers (--containers)",
+    Feature.CONTAINERS_TOOLS: "also for tools containers (access.toolsImage)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a dry run would make, as YAML for ``kubectl apply``."""
+
+    manifests: str
+
+
+def add_workload_kubeconfig(parser: argparse.ArgumentParser) -> None:
+    """Complete the parser of the command."""
+    parser.description = (
+        "Needs an administrator's rights at both clusters. Makes a ServiceAccount with the rights of the "
+        "features in use, and writes its kubeconfig into Secret CLUSTER-kubeconfig-restricted of the management "
+        "cluster, which the controller then uses. Repeat it to renew the credential, or to change the features: the "
+        "former credential ends. Exit code 0: done; 1: failed; 2: wrong usage."
+    )
+    parser.set_defaults(command=_workload_kubeconfig)
+    parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
+    parser.add_argument(
+        "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
+    )
+    add_kubeconfig(parser)
+    parser.add_argument(
+        "--workload-kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="an administrator's kubeconfig of the workload cluster (default: Secret CLUSTER-kubeconfig)",
+    )
+    for feature, text in _HELP.items():
+        parser.add_argument(f"--{feature.value}", action="store_true", help=text)
+    parser.add_argument(
+        "--no-enforce", action="store_true", help="without the rights for mode Enforce, which preflight needs as well"
+    )
+    parser.add_argument(
+        "--attestors",
+        default="",
+        metavar="NAME,...",
+        help="attestors whose requests the controller may sign (default: those of the policy)",
+    )
+    parser.add_argument(
+        "--days",
+        type=_days,
+        default=DEFAULT_LIFETIME.days,
+        metavar="N",
+        help="lifetime of the credential (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the objects of the workload cluster; write nothing"
+    )
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
+
+
+def _workload_kubeconfig(options: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    key = cluster_key(options.cluster, default_namespace=options.namespace)
+    named = _attestors(options.attestors)
+    try:
+        found = asyncio.run(_make(options, key, named))
+    except (WorkloadAccessRefused, TlsMaterialRefused) as error:
+        remedy = remedy_of(error.__cause__) if isinstance(error, WorkloadAccessRefused) else ""
+        raise KubeconfigNotMade(f"Cluster {key}: {error}{remedy}") from error
+    if isinstance(found, Planned):
+        print_text(found.manifests)
+    elif options.output == "json":
+        print_as_json(as_json(key, found))
+    else:
+        print_report(lambda console: show(key, found, console))
+    return 0
+
+
+async def _make(options: argparse.Namespace, key: ClusterKey, named: frozenset[str]) -> Made | Planned:
+    access = await management_connection(options.kubeconfig)
+    async with Client(access.connection, token_source=access.token_source) as management:
+        version = await discover_cluster_api(management)
+        await require_cluster(management, version.clusters, key)
+        policy = await _policy(management, key)
+        attestors = named or _attestors_of(policy, key)
+        features = frozenset(one for one in _HELP if getattr(options, one.value.replace("-", "_")))
+        if not options.no_enforce:
+            features |= {Feature.ENFORCE}
+        elif isinstance(policy, Policy) and policy.mode is Mode.ENFORCE:
+            raise WrongUse(f"--no-enforce: NodeAttestationPolicy {key} says mode Enforce")
+        if options.dry_run:
+            return Planned(_manifests(features, attestors))
+        cluster = cluster_view(await management.get(version.clusters.object(key.name, key.namespace)))
+        wish = Wish(cluster, version.clusters.api_version, features, attestors, timedelta(days=options.days))
+        address = await _administrator(management, options.workload_kubeconfig, key)
+        async with Client(address) as workload:
+            try:
+                return await make_kubeconfig(management, workload, address, wish)
+            except ApiError as error:
+                raise KubeconfigNotMade(f"Cluster {key}: {error}{_remedy(error)}") from error
+
+
+def _remedy(error: ApiError) -> str:
+    if isinstance(error, Forbidden):
+        return (
+            ": this command needs an administrator's rights at both clusters; give --kubeconfig, and "
+            "--workload-kubeconfig if the credential in Secret CLUSTER-kubeconfig is not an administrator's"
+        )
+    return ": correct that, and repeat the command"
+
+
+async def _policy(management: Client, key: ClusterKey) -> Policy | None:
+    try:
+        return parse_policy(await management.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace)))
+    except NotFound:
+        return None
+    except InvalidPolicy as error:
+        raise KubeconfigNotMade(f"NodeAttestationPolicy {key}: {error}: correct it, or give --attestors") from error
+
+
+def _attestors_of(policy: Policy | None, key: ClusterKey) -> frozenset[str]:
+    if policy is None:
+        raise KubeconfigNotMade(
+            f"there is no NodeAttestationPolicy {key}, so it is not known whose requests the controller may sign: "
+            "write the policy first, or give --attestors"
+        )
+    return frozenset(one.provider for one in policy.authorized_attestors)
+
+
+def _attestors(text: str) -> frozenset[str]:
+    names = frozenset(filter(None, (name.strip() for name in text.split(","))))
+    for name in names:
+        try:
+            SignerName(Purpose.CLIENT, name)
+        except InvalidProviderName as error:
+            raise WrongUse(f"--attestors: {error}") from None
+    return names
+
+
+async def _administrator(management: Client, file: Path | None, key: ClusterKey) -> ClusterConnection:
+    if file is None:
+        return await workload_administrator(management, key)
+    try:
+        with file.open("rb") as opened:
+            return parse_kubeconfig(opened.read(MAXIMUM_KUBECONFIG_BYTES + 1))
+    except (OSError, KubeconfigRefused) as error:
+        raise WrongUse(f"--workload-kubeconfig {file}: {error}") from None
+
+
+def _manifests(features: Collection[Feature], attestors: Collection[str]) -> str:
+    return yaml.safe_dump_all([one.body for one in wanted_objects(features, attestors)], sort_keys=False)
+
+
+def as_json(key: ClusterKey, made: Made) -> dict[str, Any]:
+    """The result as JSON. Fields are only ever added."""
+    return {
+        "cluster": str(key),
+        "secret": made.secret,
+        "expires": format_time(made.expires),
+        "written": list(made.written),
+        "removed": list(made.removed),
+        "revoked": made.revoked,
+    }
+
+
+def show(key: ClusterKey, made: Made, console: Console) -> None:
+    """Print the result as text."""
+    for words, names in (("Written", made.written), ("Removed", made.removed)):
+        for name in names:
+            console.print(Text(f"{words} in the workload cluster: {printable(name)}"))
+    if made.revoked:
+        console.print(Text(f"Former credentials ended: {made.revoked}"))
+    until = f"{made.expires:%Y-%m-%d %H:%M} UTC"
+    console.print(Text(f"Secret {made.secret} holds the credential, which ends at {until}.", style="green"))
+    console.print(Text("The controller uses it within six minutes. Before it ends, repeat:"))
+    console.print(Text(f"  {making_command(key)}"))
+
+
+def _days(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not MINIMUM_LIFETIME.days <= int(text[:5]) <= 3650 or len(text) > 4:
+        raise argparse.ArgumentTypeError("must be a number of days from 1 to 3650")
+    return int(text)
