@@ -385,8 +385,8 @@ class TestShards:
         assert leader_election(options) == Sharding(16, lease_name="blue")
 
     def test_the_grants_are_what_replicas_use(self) -> None:
-        [role] = [one for one in of_kind("Role", self.VALUES) if one["metadata"]["namespace"] == CONTROLLER_NAMESPACE]
-        [rule] = [one for one in role["rules"] if one["resources"] == ["leases"]]
+        roles = [one for one in of_kind("Role", self.VALUES) if one["metadata"]["namespace"] == CONTROLLER_NAMESPACE]
+        [rule] = [one for role in roles for one in role["rules"] if one["resources"] == ["leases"]]
         assert {("coordination.k8s.io", verb, "leases") for verb in rule["verbs"]} == USED_BY_SHARDS
         assert "resourceNames" not in rule
 
@@ -544,7 +544,7 @@ class TestRotation:
         for role, text in self.rules(others):
             rule = json.loads(text)
             writes = {"create", "update", "patch", "delete"} & set(rule["verbs"])
-            own = role.endswith(f"{CONTROLLER_NAMESPACE}/blue-controller")
+            own = role.split()[-1].startswith(f"{CONTROLLER_NAMESPACE}/blue-controller")
             assert own or not writes or not set(self.WRITERS) & set(rule.get("resources", ())), (role, rule)
 
     def test_the_flag(self) -> None:
@@ -639,6 +639,65 @@ class TestAround:
         assert everywhere == {"blue-diagnostics", "blue-infrastructure-definitions", "blue-access-proof"}
         namespaces = {one["metadata"]["namespace"] for one in of_kind("RoleBinding", values)}
         assert namespaces == {"team-a", "node-attestation-system"}
+
+
+class TestAdmissionPolicies:
+    """The policies for the controller's own ServiceAccount; ``tests/e2e/test_own_admission.py`` has them applied."""
+
+    @staticmethod
+    def policies(values: Mapping[str, Any], kube_version: str = "1.30.0") -> dict[str, list[str]]:
+        """Names of the policies and of their bindings, by kind."""
+        rendered = yaml.safe_load_all(render_chart({"rbac": values}, kube_version=kube_version))
+        found: dict[str, list[str]] = {}
+        for one in filter(None, rendered):
+            if one["kind"].startswith("ValidatingAdmissionPolicy"):
+                found.setdefault(one["kind"], []).append(one["metadata"]["name"])
+        return found
+
+    def test_there_is_one_for_each_role_that_allows_too_much(self) -> None:
+        names = [f"node-attestation-{name}" for name in ("policy-owner", "machine-condition", "infrastructure-status")]
+        assert self.policies({"admissionPolicies": True, "infrastructureStatus": True}) == {
+            "ValidatingAdmissionPolicy": names,
+            "ValidatingAdmissionPolicyBinding": names,
+        }
+        without = {"admissionPolicies": True, "policyOwner": False, "machineCondition": False}
+        assert self.policies(without) == {}
+
+    def test_there_is_none_by_default_and_on_older_api_servers(self) -> None:
+        assert self.policies({}) == {}
+        assert self.policies({"admissionPolicies": True}, "1.29.0") == {}
+
+    def test_they_are_for_the_controllers_own_account(self) -> None:
+        values = {"rbac": {"admissionPolicies": True}, "serviceAccount": {"name": "other"}}
+        rendered = yaml.safe_load_all(render_chart(values, namespace="own", kube_version="1.30.0"))
+        conditions = {
+            one["spec"]["matchConditions"][0]["expression"]
+            for one in filter(None, rendered)
+            if one["kind"] == "ValidatingAdmissionPolicy"
+        }
+        assert conditions == {"request.userInfo.username == 'system:serviceaccount:own:other'"}
+
+
+class TestRolesOfTheirOwn:
+    """What is not needed to attest can be left out."""
+
+    @pytest.mark.parametrize(
+        ("switch", "resource", "verb"),
+        [
+            ("policyOwner", "nodeattestationpolicies", "patch"),
+            ("controllerKeyCreation", "secrets", "create"),
+            ("bootstrapTokens", "kubeadmconfigs", "list"),
+            ("machineCondition", "machines/status", "patch"),
+        ],
+    )
+    def test_a_switch_takes_its_grant_away(self, switch: str, resource: str, verb: str) -> None:
+        def granted(values: Mapping[str, Any]) -> bool:
+            roles = [one for kind in ("Role", "ClusterRole") for one in of_kind(kind, {"rbac": values})]
+            rules = [rule for role in roles for rule in role["rules"]]
+            return any(resource in rule.get("resources", ()) and verb in rule["verbs"] for rule in rules)
+
+        assert granted({})
+        assert not granted({switch: False})
 
 
 class TestOwnerReferences:

@@ -240,9 +240,10 @@ class TestClusterctl:
         account = one("ServiceAccount", objects)["metadata"]
         subjects = [subject for each in objects for subject in each.get("subjects", ())]
         assert {(subject["name"], subject["namespace"]) for subject in subjects} == {(account["name"], "elsewhere")}
-        assert [each["metadata"]["name"] for each in objects if each["kind"] == "RoleBinding"] == [
-            "node-attestation-controller"
-        ]
+        assert {each["metadata"]["name"] for each in objects if each["kind"] == "RoleBinding"} == {
+            "node-attestation-controller",
+            "node-attestation-controller-key-creation",
+        }
 
     def test_what_belongs_to_a_cluster_moves_with_it(self) -> None:
         """``clusterctl move`` discovers definitions by one label, and moves objects of those with the second label."""

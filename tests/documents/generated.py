@@ -33,7 +33,15 @@ from signer.model.signing_request import SigningRequest, parse_signing_request
 from signer.rotation.phases import SigningPairs
 from signer.rules.checks import BUILTIN_PLAN, REQUEST_PLAN
 from signer.rules.plan import Check, Plan
-from tests.documents import audit_example, explain_example, preflight_example, providers, rotation, rotation_example
+from tests.documents import (
+    audit_example,
+    explain_example,
+    grant_calls,
+    preflight_example,
+    providers,
+    rotation,
+    rotation_example,
+)
 from tests.documents.attestor_checks import CHECKS, link_of, result_of
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, WAITS, reasons_of
 from tests.documents.markdown import ROOT
@@ -279,6 +287,11 @@ def chart_values() -> str:
     return _table(("value", "default", "meaning"), rows)
 
 
+def grant_calls_table() -> str:
+    """Every rule of the roles in the management cluster, with the calls that need it."""
+    return _table(("role", "resource", "verbs", "call"), grant_calls.rows())
+
+
 def _values(above: str, schema: dict[str, Any], defaults: dict[str, Any], rows: list[tuple[str, str, str]]) -> None:
     for name, field in schema["properties"].items():
         if name not in defaults:
@@ -428,6 +441,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         log_fields,
         policy,
         chart_values,
+        grant_calls_table,
         preflight,
         audit_verify,
         audit_show,

@@ -33,15 +33,19 @@ from signer.kube.resources import (
     MACHINE_POOLS_V1BETA2,
     MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
+    SECRETS,
 )
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION
 from signer.model.cluster import ClusterKey
 from signer.model.lease import ElectionTimes
+from signer.model.seal import KEY_BYTES, ControllerKeys
+from signer.store.controller_key import controller_key_secret
 from signer.testing.api import EmbeddedAPI, User
 from signer.testing.clients import LoopThread
 from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
+from tests.documents.grant_calls import PREFIX, granted_rules
 from tests.documents.grants import granted, requests_of, used
 from tests.documents.markdown import ROOT
 from tests.integration.kubelets import builtin_serving_request
@@ -78,6 +82,7 @@ EVERYTHING: Final = {
     "bootstrapTokens": {"untraceable": "Refuse", "machinePools": "Extend"},
 }
 """A policy that uses every grant."""
+BASE_ROLES: Final = ("controller", "secrets")
 KUBEADM_BINDINGS: Final = {"kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"}
 
 
@@ -432,6 +437,51 @@ def test_without_bind_nothing_is_given_back(cluster: WorldCluster, start: Callab
 
 
 # What the comments say of optional roles
+
+
+def test_the_base_role_suffices_for_a_cluster_that_only_attests(
+    management_cluster: ManagementCluster, cluster: WorldCluster, start: Callable[..., RunningController]
+) -> None:
+    """Nothing but the roles `controller` and `secrets` is bound, and the controller key was made before."""
+    management = embedded_api(management_cluster)
+    bindings = [
+        *management.objects("clusterrolebindings"),
+        *management.objects("rolebindings", CONTROLLER_NAMESPACE),
+        *management.objects("rolebindings", cluster.namespace),
+    ]
+    for binding in bindings:
+        name = binding["metadata"]["name"]
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in BASE_ROLES:
+            management.update({**binding, "subjects": []})
+    key = controller_key_secret(CONTROLLER_NAMESPACE, ControllerKeys(bytes(KEY_BYTES)))
+    management_cluster.client.create(SECRETS.collection(CONTROLLER_NAMESPACE), key)
+    cluster.authorize("keyed-mac")
+    cluster.add_machine(WORKER, provider_id=f"test:///{WORKER}")
+    start()
+    worker = node(cluster, WORKER)
+    cluster.submit_with_token(worker.client_request("join"))
+    joined = cluster.wait_until_decided("join")
+    assert joined.reason == "Attested", joined
+    kubelet = worker.connection(cluster.api.connection(), joined.certificate)
+    cluster.submit(worker.client_request("renew"), kubelet)
+    assert cluster.wait_until_decided("renew").reason == "Attested"
+    cluster.submit(worker.serving_request("serve", dns_names=[WORKER]), kubelet)
+    assert cluster.wait_until_decided("serve").reason == "Attested"
+    wait_for_condition(cluster, "Ready", "True")
+    allowed = {
+        (rule.group, verb, rule.resource)
+        for rule, verbs in granted_rules().items()
+        for verb in verbs
+        if rule.role in BASE_ROLES
+    }
+    answered = [call for call in requests_of(management, SERVICE_ACCOUNT) if call.status != 403]
+    assert used(answered) <= allowed
+    refused = used(call for call in requests_of(management, SERVICE_ACCOUNT) if call.status == 403)
+    assert refused <= {
+        ("apiextensions.k8s.io", "get", "customresourcedefinitions"),
+        ("attestation.cluster.x-k8s.io", "patch", "nodeattestationpolicies"),
+        ("bootstrap.cluster.x-k8s.io", "list", "kubeadmconfigs"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ OBJECTS: Final = {
             "bootstrap": {"dataSecretName": "x"},
             "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Test", "name": NAME},
         },
-        {"phase": "Running", "conditions": [OTHER]},
+        {"phase": "Running", "conditions": [OTHER], "v1beta2": {"conditions": [OTHER], "more": "x"}},
     ),
     "infrastructure": _object(INFRASTRUCTURE, "Test", {}, {"phase": "Running"}),
 }
@@ -134,6 +134,7 @@ def _changed(*path: str, value: Any) -> Change:
         ("policy", _changed("metadata", "annotations", value={"kept": "x"})),
         ("machine", _changed("status", "conditions", value=[OTHER, OURS])),
         ("machine", _changed("status", "conditions", value=[OURS, OTHER])),
+        ("machine", _changed("status", "v1beta2", "conditions", value=[OTHER, OURS])),
         ("infrastructure", _changed("status", SIGNER_FIELD, value="x/y")),
     ],
 )
@@ -157,6 +158,9 @@ def test_what_the_controller_writes(controller: RawClient, name: str, change: Ch
         ("machine", lambda it: it["status"].pop("phase")),
         ("machine", _changed("status", "conditions", value=[OURS])),
         ("machine", _changed("status", "conditions", value=[{**OTHER, "status": "False"}])),
+        ("machine", _changed("status", "v1beta2", "conditions", value=[OURS])),
+        ("machine", _changed("status", "v1beta2", "more", value="y")),
+        ("machine", lambda it: it["status"]["v1beta2"].pop("more")),
         ("infrastructure", _changed("status", "phase", value="Failed")),
         ("infrastructure", lambda it: it["status"].pop("phase")),
     ],

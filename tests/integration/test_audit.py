@@ -21,6 +21,8 @@ from signer.model.signing_request import spec_digest
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import (
+    CONTROLLER_USER,
+    MASTERS,
     SECRETS_IN_PLAY,
     Harness,
     certificate_of,
@@ -216,6 +218,14 @@ def test_the_end_is_published_when_the_controller_stops(
     verify = ["audit", "verify", str(path), "--config", str(config), "--controller-key", objects[0]]
     assert main([*verify, "--heads", objects[1]]) == 0
     assert "1 chains reach their published heads" in capsys.readouterr().out
+    kubeconfig = path.with_name("kubeconfig")
+    kubeconfig.write_text(harness.api.kubeconfig("management", CONTROLLER_USER, MASTERS))
+    live = ["--management-cluster", "--kubeconfig", str(kubeconfig), "--controller-namespace", CONTROLLER_NAMESPACE]
+    assert main(["audit", "verify", str(path), "--config", str(config), *live]) == 0
+    assert "1 chains reach their published heads" in capsys.readouterr().out
+    harness.management.client.delete(CONFIG_MAPS.object(HEADS_NAME, CONTROLLER_NAMESPACE))
+    assert main(["audit", "verify", str(path), *live]) == 2
+    assert f"ConfigMap {CONTROLLER_NAMESPACE}/{HEADS_NAME} is missing" in capsys.readouterr().err
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     assert main(verify) == 0
     assert main([*verify, "--heads", objects[1]]) == 1

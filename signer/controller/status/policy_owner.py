@@ -17,8 +17,8 @@ from signer.model.policy import Policy
 _LOG = logging.getLogger(__name__)
 _KIND = "Cluster"
 _MISSING_GRANT = (
-    "grant get and patch on nodeattestationpolicies, and delete where admission plugin "
-    "OwnerReferencesPermissionEnforcement is on, as in OpenShift: rbac.ownerReferences in the chart"
+    "grant patch on nodeattestationpolicies, rbac.policyOwner in the chart, and delete where admission plugin "
+    "OwnerReferencesPermissionEnforcement is on, as in OpenShift: rbac.ownerReferences; or set the owner yourself"
 )
 
 
