@@ -29,6 +29,7 @@ from signer.kube.errors import Forbidden, ResourceNotServed
 from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, AuthoritySuffixes
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
 from signer.model.fields import format_time, mapping_of, text_of
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import Policy
 from signer.model.signing_request import NotOurs, parse_signing_request
 from signer.store.cache import object_key
@@ -138,6 +139,7 @@ class Recorder:
             "providerIDOIDs": list(configuration.provider_id_oids),
             "hostKeysOIDs": list(configuration.host_keys_oids),
             "insecureAllowed": configuration.insecure_allowed(key.namespace),
+            "floors": configuration.floors.of(key.namespace) != NO_FLOOR,
             "attestorsWithSettings": sorted(
                 name for name, one in configuration.attestors.items() if one.settings_in(key.namespace)
             ),

@@ -11,6 +11,7 @@ import pytest
 
 from signer.kube.errors import ApiError, ResourceNotServed, ServerError
 from signer.kube.resources import ATTESTED_NODES, CLUSTERS_V1BETA2, IDENTITY_RESERVATIONS
+from signer.model.floors import NO_FLOORS
 from signer.model.reservation import CONTESTED_ANNOTATION, Pair, ReservationSide
 from signer.model.shard import SomeShards
 from signer.store import garbage_collection as upkeep_module
@@ -310,7 +311,7 @@ async def test_nothing_is_done_without_the_controller_key(world: World) -> None:
 
 async def test_nothing_is_done_out_of_touch(world: World) -> None:
     at = 0.0
-    world.caches = Caches(VERSION, own_namespace=OWN, monotonic=lambda: at)
+    world.caches = Caches(VERSION, own_namespace=OWN, monotonic=lambda: at, floors=NO_FLOORS)
     world.caches.authentic.use_keys(KEYS)
     reservations = Reservations(world.api, world.caches)
     rebuild = ReservationRebuild(world.caches, reservations)

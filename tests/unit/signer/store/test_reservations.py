@@ -16,6 +16,7 @@ from signer.kube.errors import ServerError
 from signer.model import record as record_module
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, Refused
+from signer.model.floors import NO_FLOORS
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, ReservationSide, parse_reservation, reservation_spec
 from signer.rules.machine import NoRecord
@@ -421,7 +422,9 @@ MIRRORED: Final = Pair(MachineKey.of(machine_view()), attested_identity())
 
 def test_reads_update_the_cache() -> None:
     world = World(Scenario((), whole(pair("m1", "a"))))
-    mine = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Caches(VERSION, own_namespace=NAMESPACE))
+    mine = Reservations(
+        Calls(world, Actor(0, pair("m1", "a"))), Caches(VERSION, own_namespace=NAMESPACE, floors=NO_FLOORS)
+    )
     drive(mine.reserve(pair("m1", "a"), NoRecord()))
     assert mine.cached(pair("m1", "a"))
     world.pop(pair("m1", "a").name(MACHINE_SIDE))
@@ -433,7 +436,7 @@ def test_reads_update_the_cache() -> None:
 def test_an_object_that_the_watch_reported_deleted_is_read_all_the_same() -> None:
     """The watch may be faster than the response to the call."""
     world = World(Scenario((), whole(pair("m2", "b"), contested=True)))
-    caches = Caches(VERSION, own_namespace=NAMESPACE)
+    caches = Caches(VERSION, own_namespace=NAMESPACE, floors=NO_FLOORS)
     for uid in ("1", "2", "before-0", "before-1"):
         caches.reservations.removed({"metadata": {"namespace": NAMESPACE, "name": uid, "uid": uid}})
     caches.reservations.failed(ServerError("etcd", status=500), 1.0)  # no wait for the watch
@@ -452,7 +455,7 @@ class NoCalls:
 
 
 def cached(*sides: ReservationSide) -> Reservations:
-    caches = Caches(VERSION, own_namespace=NAMESPACE)
+    caches = Caches(VERSION, own_namespace=NAMESPACE, floors=NO_FLOORS)
     for side in sides:
         metadata = {"namespace": NAMESPACE, "name": MIRRORED.name(side), "uid": "u", "resourceVersion": "1"}
         caches.reservations.applied({"metadata": metadata, "spec": reservation_spec(MIRRORED)})
@@ -462,7 +465,7 @@ def cached(*sides: ReservationSide) -> Reservations:
 @pytest.mark.parametrize("side", ReservationSide)
 def test_a_cache_with_another_pair_is_not_trusted(side: ReservationSide) -> None:
     """The object has the name that the pair's own would have."""
-    caches = Caches(VERSION, own_namespace=NAMESPACE)
+    caches = Caches(VERSION, own_namespace=NAMESPACE, floors=NO_FLOORS)
     other = (
         replace(MIRRORED, identity=attested_identity("ek:2"))
         if side is MACHINE_SIDE
