@@ -157,11 +157,12 @@ def test_where_the_policy_is_below_the_operators_floors(
     ]
     text = " ".join(run("workload", "--config", str(config))[1].split())
     assert "Below the operator's floors: spec.mode is Observe, in force is Enforce" in text
-    floor = "{namespaces: [default], requiredAttestors: {workers: {anyOf: [tpm]}}}"
+    floor = "{namespaces: [default], requiredAttestors: {controlPlane: {anyOf: [tpm]}}}"
     config.write_text(f"attestors: {{keyed-mac: {{}}, tpm: {{}}}}\nfloors: [{floor}]")
     code, report = found(run, "workload", "--config", str(config))
     assert (code, report["ready"]) == (3, False)
-    assert report["steps"][0] == "Authorize tpm for workers in the policy: the operator's floor accepts no other."
+    assert [one["attested"] for one in report["machines"]] == [True]
+    assert report["steps"] == ["Authorize tpm for control planes in the policy: the operator's floor accepts no other."]
     assert found(run, "workload")[1]["belowFloors"] == []
 
 

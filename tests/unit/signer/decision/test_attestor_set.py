@@ -226,6 +226,13 @@ def test_what_the_operator_does_not_allow_is_not_even_prepared(
     assert good.plugins_made == before
 
 
+def test_a_misspelt_attestor_is_not_installed_rather_than_not_allowed() -> None:
+    """The configuration cannot name it: the policy is what to correct."""
+    (broken,) = AttestorSet(parsed("unheard-of"), naming("good"), registry(), challenge_keys).broken()
+    assert "is not installed" in broken.message
+    assert not broken.forbidden
+
+
 def test_what_the_operator_allows_is_prepared() -> None:
     allowed = Configuration(namespace="own", insecure_enabled=True, insecure_namespaces=frozenset({"ns"}))
     chosen = AttestorSet(parsed("insecure"), allowed, registry(), challenge_keys)
