@@ -93,7 +93,10 @@ def add_controller_namespace(parser: argparse.ArgumentParser) -> None:
 def add_config(parser: argparse.ArgumentParser) -> None:
     """Add ``--config``, the controller's configuration file."""
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="YAML file with the allowed attestors and their settings"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="YAML file with the allowed attestors and their settings, and the floors of policies",
     )
 
 
@@ -252,6 +255,7 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         rotation=_rotation(options, file.rotation_waits, file.node_client_namespaces),
         ssh=file.ssh if options.ssh else SSHSwitchedOff(),
         access=_access(options, file.access),
+        floors=file.floors,
     )
 
 

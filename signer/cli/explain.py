@@ -207,6 +207,8 @@ async def _offline(options: argparse.Namespace) -> Explanation:
     missing = sorted(name for name in header.with_settings if not operator_settings(configured, name, key.namespace))
     if missing:
         notes.append(f"The operator had settings for {', '.join(missing)}, which are not recorded: give --config.")
+    if header.floors and options.config is None:
+        notes.append("The operator had floors for policies, which are not recorded: give --config.")
     if header.redacted:
         notes.append(f"Redacted from the evidence, as credentials: {', '.join(header.redacted)}.")
     around = Circumstances(

@@ -27,7 +27,7 @@ from signer.cli.arguments import (
 )
 from signer.cli.output import print_as_json, print_report
 from signer.cli.remedies import remedy_of
-from signer.configuration import Configuration, every_attestor, read_attestors
+from signer.configuration import Configuration, every_attestor, read_configuration_file
 from signer.controller.auto_approval.preflight import Preflight, PreflightFailed, preflight
 from signer.controller.auto_approval.workload_grants import CannotBeProven, MissingGrant
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, Starting, Unattested
@@ -90,7 +90,8 @@ async def _run_preflight(options: argparse.Namespace, key: ClusterKey) -> Prefli
     registry = Registry()
     configuration = Configuration(options.controller_namespace, attestors=every_attestor(registry.providers))
     if options.config is not None:
-        configuration = replace(configuration, attestors=read_attestors(options.config))
+        file = read_configuration_file(options.config)
+        configuration = replace(configuration, attestors=file.attestors, floors=file.floors)
         require_installed(configuration.attestors)
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as client:
@@ -116,6 +117,9 @@ def as_json(found: Preflight) -> dict[str, Any]:
                 "staysOpen": opening in found.not_removed,
             }
             for opening in found.openings
+        ],
+        "belowFloors": [
+            {"field": one.field, "stated": one.stated, "inForce": one.in_force} for one in found.shortfalls
         ],
         "notes": list(found.notes),
         "steps": list(found.steps()),
@@ -168,6 +172,8 @@ def show(found: Preflight, console: Console) -> None:
     console.print(machines if machines.row_count else "The cluster has no Machines.")
     console.print()
     _show_grants(found, console)
+    for shortfall in found.shortfalls:
+        console.print(Text.assemble(("Below the operator's floors: ", "yellow"), printable(str(shortfall))))
     for note in found.notes:
         console.print(Text.assemble(("Note: ", "yellow"), note))
     steps = found.steps()

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,9 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
-from signer.cli.arguments import add_controller_namespace, add_kubeconfig, namespace
+from signer.cli.arguments import add_config, add_controller_namespace, add_kubeconfig, namespace, require_installed
 from signer.cli.output import print_as_json, print_report
-from signer.configuration import Configuration, every_attestor
+from signer.configuration import Configuration, every_attestor, read_configuration_file
 from signer.controller.workload_access import KubeconfigUnknown, Restricted
 from signer.explain.fleet import DAYS, AuthorityLife, ClusterStatus, RecordsUnverified, fleet_status
 from signer.explain.workload_requests import Unreachable
@@ -43,6 +44,7 @@ def add_status(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_status)
     add_kubeconfig(parser)
     add_controller_namespace(parser)
+    add_config(parser)
     parser.add_argument("--namespace", type=namespace, help="list only Clusters of this namespace (default: all)")
     parser.add_argument(
         "--timeout",
@@ -73,6 +75,10 @@ async def _read_fleet(options: argparse.Namespace, now: datetime) -> tuple[Clust
         watch_namespace=options.namespace,
         attestors=every_attestor(registry.providers),
     )
+    if options.config is not None:
+        file = read_configuration_file(options.config)
+        configuration = replace(configuration, attestors=file.attestors, floors=file.floors)
+        require_installed(configuration.attestors)
     async with Client(access.connection, token_source=access.token_source) as management:
         return await fleet_status(management, configuration, registry, lambda: now, options.timeout)
 
@@ -92,6 +98,7 @@ def _cluster(one: ClusterStatus, now: datetime) -> dict[str, Any]:
     return {
         "cluster": str(one.cluster),
         "mode": one.mode,
+        "belowFloors": one.below_floors,
         "attestors": one.attestors,
         "ready": {"status": one.ready.status, "reason": one.ready.reason, "message": one.ready.message},
         "machines": None if isinstance(attestations, RecordsUnverified) else attestations.machines,

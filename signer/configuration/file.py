@@ -11,16 +11,18 @@ from signer.configuration.access import AccessPermission, read_access
 from signer.configuration.attestors import OperatorAttestor, read_attestor
 from signer.configuration.authorities import AllowedAuthorities, read_authorities
 from signer.configuration.document import InvalidConfiguration, read_document, unknown_fields
+from signer.configuration.floors import read_floors
 from signer.configuration.rotation import read_node_client_namespaces, read_rotation_waits
 from signer.configuration.serving import read_reserved_names, read_serving_networks
 from signer.configuration.ssh import SSHPermission, read_ssh
 from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, ReservedNames
+from signer.model.floors import NO_FLOORS, Floors
 from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 
-_TOP_LEVEL: Final = "access, attestors, certificateAuthorities, rotation, servingAddresses and ssh"
+_TOP_LEVEL: Final = "access, attestors, certificateAuthorities, floors, rotation, servingAddresses and ssh"
 _TOP_LEVEL_FIELDS: Final = frozenset(
-    {"access", "attestors", "certificateAuthorities", "rotation", "servingAddresses", "ssh"}
+    {"access", "attestors", "certificateAuthorities", "floors", "rotation", "servingAddresses", "ssh"}
 )
 
 
@@ -36,6 +38,7 @@ class ConfigurationFile:
     ssh: SSHPermission = field(default_factory=SSHPermission)
     access: AccessPermission = field(default_factory=AccessPermission)
     reserved_names: ReservedNames = DEFAULT_RESERVED_NAMES
+    floors: Floors = NO_FLOORS
 
 
 def read_configuration_file(path: Path) -> ConfigurationFile:
@@ -51,6 +54,16 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
           suffixes: [ca, cca]
           suffixesByNamespace:
             team-a: [ca, kubelet-client-ca]
+        floors:
+          - namespaces: ["*"]
+            mode: Enforce
+            maximumDurations: {client: 168h, serving: 168h, insecure: 720h, deleting: 24h, sshHost: 168h}
+            nodeNameReuse: AfterExpiry
+            approvalByOthers: Refuse
+            untraceableTokens: Refuse
+            requiredAttestors:
+              controlPlane: {anyOf: [tpm]}
+              workers: {anyOf: [tpm]}
         rotation:
           waits: {trustAge: 10m, overlap: 24h, openWatches: 1h}
           nodeClientAuthority: {namespaces: [team-a]}
@@ -94,6 +107,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
         read_ssh(f"{path}: ssh", document.get("ssh")),
         read_access(f"{path}: access", document.get("access")),
         read_reserved_names(f"{path}: servingAddresses", document.get("servingAddresses")),
+        read_floors(f"{path}: floors", document.get("floors"), set(entries or {})),
     )
 
 

@@ -16,6 +16,7 @@ from signer.configuration.rotation import RotationOff, RotationSettings
 from signer.configuration.ssh import SSHPermission, SSHSwitchedOff
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, ReservedNames
+from signer.model.floors import NO_FLOORS, Floors
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 
 DEFAULT_WORKERS: Final = 32
@@ -54,6 +55,9 @@ class Configuration:
     """Whether the controller makes SSH authorities, and where."""
     access: AccessPermission | AccessSwitchedOff = field(default_factory=AccessSwitchedOff)
     """Whether the controller serves AccessGrants, and where. Only with ``ssh``."""
+
+    floors: Floors = NO_FLOORS
+    """What no policy falls below, by namespace."""
 
     def attestor(self, provider: str) -> OperatorAttestor:
         """The operator's permissions and settings for an attestor."""

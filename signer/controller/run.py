@@ -367,6 +367,7 @@ async def _run(
         caches = Caches(
             version,
             own_namespace=configuration.namespace,
+            floors=configuration.floors,
             watch_namespace=configuration.watch_namespace,
             watch_filter=configuration.watch_filter,
             shards=SomeShards(sharing.count) if isinstance(sharing, Sharding) else EVERY_SHARD,

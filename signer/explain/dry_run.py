@@ -142,6 +142,7 @@ async def filled_caches(source: GetList, configuration: Configuration) -> Caches
     caches = Caches(
         await discover_cluster_api(source),
         own_namespace=configuration.namespace,
+        floors=configuration.floors,
         watch_namespace=configuration.watch_namespace,
     )
     await caches.fill(source)

@@ -31,12 +31,13 @@ from signer.explain.workload_requests import RequestCounts, Unreachable, count_r
 from signer.kube.client import Client, JsonObject
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
-from signer.model.condition import READY
+from signer.model.condition import FLOORS_MET, READY
 from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
-from signer.model.policy import Mode
+from signer.model.floors import MODE_FIELD, below_floors
+from signer.model.policy import Mode, Policy
 from signer.store.authentic_records import KeysUnavailable
-from signer.store.caches import Caches
+from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 
@@ -150,6 +151,8 @@ class ClusterStatus:
     requests: RequestCounts | Unreachable
     authority: AuthorityLife | AuthorityUnknown
     kubeconfig: KubeconfigInUse = field(default_factory=KubeconfigUnknown)
+    below_floors: str = ""
+    """Where the policy is below the operator's floors, and what is in force; empty if nowhere."""
 
     def needs(self, now: datetime) -> tuple[str, ...]:
         """What needs attention; empty if nothing does."""
@@ -173,8 +176,11 @@ class ClusterStatus:
 
     def notes(self) -> tuple[str, ...]:
         """What the operator has chosen, and must not take for protection."""
-        notes = () if self.mode == Mode.ENFORCE.value else (OBSERVE_PROTECTS_NOTHING,)
-        return (*notes, *kubeconfig_notes(self.cluster, self.kubeconfig))
+        floors = (self.below_floors,) if self.below_floors else ()
+        # Without --config, ``mode`` is as stated.
+        enforced = self.mode == Mode.ENFORCE.value or MODE_FIELD in self.below_floors
+        observed = () if enforced else (OBSERVE_PROTECTS_NOTHING,)
+        return (*observed, *floors, *kubeconfig_notes(self.cluster, self.kubeconfig))
 
 
 async def fleet_status(
@@ -225,17 +231,36 @@ async def _status(
 ) -> ClusterStatus:
     key, spec, status = ClusterKey(*_name(policy)), mapping_of(policy, "spec"), mapping_of(policy, "status")
     permits = permitted_in(key.namespace, configuration, registry)
+    in_force = caches.policies.get(key.namespace, key.name)
     names = [text_of(one, "name") for one in items_of(spec, "authorizedAttestors") if isinstance(one, Mapping)]
     return ClusterStatus(
         cluster=key,
-        mode=printable(text_of(spec, "mode") or Mode.OBSERVE.value),
+        mode=_mode(spec, in_force),
         attestors=printable(", ".join(names) or "none"),
         ready=_readiness(status),
         attestations=_attestations(key, caches, registry, permits, now),
         requests=await count_requests(management, key, registry.providers, timeout_seconds),
         authority=await _authority(management, ChosenSecrets(key, caches, configuration.authorities), now()),
         kubeconfig=await kubeconfig_in_use(management, key),
+        below_floors=_below_floors(status, in_force),
     )
+
+
+def _mode(spec: Mapping[str, Any], in_force: Policy | UnreadablePolicy | None) -> str:
+    if isinstance(in_force, Policy):
+        return in_force.mode.value
+    return printable(text_of(spec, "mode") or Mode.OBSERVE.value)
+
+
+def _below_floors(status: Mapping[str, Any], in_force: Policy | UnreadablePolicy | None) -> str:
+    """By the floors of ``--config``; without it, by the condition as the controller last wrote it."""
+    if isinstance(in_force, Policy) and in_force.shortfalls:
+        return printable(below_floors(in_force.shortfalls))
+    for condition in items_of(status, "conditions"):
+        found = condition if isinstance(condition, Mapping) else {}
+        if (text_of(found, "type"), text_of(found, "status")) == (FLOORS_MET, "False"):
+            return printable(text_of(found, "message"))
+    return ""
 
 
 def _readiness(status: Mapping[str, Any]) -> Readiness:

@@ -31,6 +31,7 @@ from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, AuthoritySuff
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
 from signer.model.decision import Deferred
 from signer.model.fields import format_time, mapping_of, text_of
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import Policy
 from signer.model.reservation import InvalidReservation, parse_reservation
 from signer.model.seal import Authentic
@@ -143,6 +144,7 @@ class Recorder:
             "providerIDOIDs": list(configuration.provider_id_oids),
             "hostKeysOIDs": list(configuration.host_keys_oids),
             "insecureAllowed": configuration.insecure_allowed(key.namespace),
+            "floors": configuration.floors.of(key.namespace) != NO_FLOOR,
             "attestorsWithSettings": sorted(
                 name for name, one in configuration.attestors.items() if one.settings_in(key.namespace)
             ),

@@ -85,6 +85,8 @@ class Header:
     host_keys_oids: tuple[str, ...]
     """The same of the extension that holds host keys of sshd."""
     insecure_allowed: bool
+    floors: bool
+    """Whether a floor of the operator's applied, which is not recorded."""
     with_settings: frozenset[str]
     """Attestors with operator settings, which are never recorded."""
     withheld: frozenset[str]
@@ -237,6 +239,7 @@ def _header(documents: list[JsonObject], default_namespace: str) -> Header:
         provider_id_oids=_oids(header, "providerIDOIDs"),
         host_keys_oids=_oids(header, "hostKeysOIDs"),
         insecure_allowed=header.get("insecureAllowed") is True,
+        floors=header.get("floors") is True,
         with_settings=frozenset(str(one) for one in items_of(header, "attestorsWithSettings")),
         withheld=frozenset(str(one) for one in items_of(header, "withheld")),
         answers=tuple(one for one in items_of(header, "answers")[:_MAXIMUM_ANSWERS] if isinstance(one, dict)),

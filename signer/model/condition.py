@@ -44,6 +44,10 @@ def _where_provider_ids_are_claimed(policy: Policy | None) -> bool:
     return policy is not None and policy.match_machines is MatchMachines.WITHOUT_PROVIDER_ID
 
 
+def _where_a_role_has_no_attestor(policy: Policy | None) -> bool:
+    return policy is not None and bool(policy.roles_without_attestor)
+
+
 READY: Final = ConditionType("Ready")
 CONTROLLER_KEY_AVAILABLE: Final = ConditionType("ControllerKeyAvailable")
 CLOCKS_AGREE: Final = ConditionType("ClocksAgree")
@@ -59,6 +63,10 @@ MACHINE_ADDRESSES_READABLE: Final = ConditionType("MachineAddressesReadable", la
 """An infrastructure provider writes addresses, and no setting of the policy changes them."""
 SERVICE_NETWORKS_KNOWN: Final = ConditionType("ServiceNetworksKnown")
 SERVING_NETWORKS_ALLOWED: Final = ConditionType("ServingNetworksAllowed", _where_networks_are_named)
+FLOORS_MET: Final = ConditionType("FloorsMet", _where_a_role_has_no_attestor)
+"""A policy below a floor is raised to it, which changes nothing about its readiness: but no policy can be raised to an
+attestor that it does not authorize.
+"""
 CLAIMED_PROVIDER_IDS_AGREE: Final = ConditionType("ClaimedProviderIDsAgree", _where_provider_ids_are_claimed)
 MACHINE_POOL_TOKENS_EXTENDED: Final = ConditionType("MachinePoolTokensExtended", under_enforce)
 

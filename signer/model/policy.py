@@ -9,11 +9,12 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from attestors.wire.names import InvalidProviderName, check_provider_name
 from signer.model.access_policy import InvalidAccessRules, parse_access_rules
 from signer.model.addresses import NUMBER, is_subdomain
+from signer.model.attestor_roles import RequiredAttestors, Shortfall
 from signer.model.authority_suffixes import BY_CONTROL_PLANE, SUFFIX, SUFFIX_FORM, AuthoritySuffixes, SuffixChoice
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
 from signer.model.durations import parse_duration
@@ -149,7 +150,7 @@ class AuthorizedAttestor:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The policy of one cluster."""
+    """The policy of one cluster, as it is in force: raised to the operator's floor."""
 
     cluster: ClusterKey
     uid: str
@@ -176,6 +177,15 @@ class Policy:
     """The Secrets of the cluster's CAs."""
     node_client_authority: NodeClientAuthority = NodeClientAuthority.SHARED
     ssh: SSHSettings | SSHOff = SSH_OFF
+    required_attestors: RequiredAttestors = field(default_factory=RequiredAttestors)
+    """The operator's: whose evidence counts, by the Machine's role."""
+    shortfalls: tuple[Shortfall, ...] = ()
+    """Where its author stated less than the operator's floor; the fields hold what is in force."""
+
+    @property
+    def roles_without_attestor(self) -> tuple[str, ...]:
+        """The roles whose Machines no authorized attestor can attest, each with the attestors that could."""
+        return self.required_attestors.unmet_by(frozenset(one.provider for one in self.authorized_attestors))
 
     @property
     def approves_builtin_serving(self) -> bool:
@@ -196,12 +206,24 @@ class Policy:
         raise KeyError(provider)
 
 
-def parse_policy(manifest: Mapping[str, Any]) -> Policy:
-    """Read a NodeAttestationPolicy. It does not rely on the API server's schema validation.
+class PolicyFloor(Protocol):
+    """What a policy cannot fall below: :class:`signer.model.floors.Floor`."""
+
+    def in_force(self, stated: Policy) -> Policy:
+        """The policy that applies."""
+        ...
+
+
+def parse_policy(manifest: Mapping[str, Any], floor: PolicyFloor) -> Policy:
+    """Read a NodeAttestationPolicy, and raise it to ``floor``. It does not rely on the API server's schema validation.
 
     Raises:
         InvalidPolicy: a field is invalid.
     """
+    return floor.in_force(_stated_policy(manifest))
+
+
+def _stated_policy(manifest: Mapping[str, Any]) -> Policy:
     metadata, spec = _object(manifest, "metadata", "metadata"), _object(manifest, "spec", "spec")
     certificates = _object(spec, "certificates", "spec.certificates")
     tokens = _object(spec, "bootstrapTokens", "spec.bootstrapTokens")

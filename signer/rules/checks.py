@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeVar
 
 from signer.rules import builtin_serving as builtin_serving
-from signer.rules import machine, request, serving, shape
+from signer.rules import machine, request, required_attestors, serving, shape
 from signer.rules import machine_comparisons as matched
 from signer.rules import request_comparisons as asked
 from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts
@@ -65,6 +65,11 @@ IDENTITY_CHECKS: Final[tuple[Check[IdentityFacts], ...]] = (
 
 MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
     Check(machine.machine_is_of_this_cluster, "the Machine is of this cluster", matched.machines_cluster),
+    Check(
+        required_attestors.attestor_is_accepted_for_the_role,
+        "the operator's floor accepts the attestor for the Machine's role",
+        required_attestors.accepted_attestor,
+    ),
     Check(
         machine.cluster_admits_the_request,
         "the Cluster is not being deleted, or an attested node renews",
@@ -125,6 +130,11 @@ BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
     Check(builtin_serving.record_is_this_nodes, "the record is of this node", matched.whose_record),
     Check(builtin_serving.attestation_was_secure, "a secure attestor attested the node", matched.recorded_security),
     Check(builtin_serving.attestor_is_still_authorized, "that attestor is still authorized", matched.recorded_attestor),
+    Check(
+        required_attestors.recorded_attestor_is_accepted_for_the_role,
+        "the operator's floor accepts that attestor for the Machine's role",
+        required_attestors.accepted_attestor,
+    ),
     Check(
         machine.cluster_admits_the_request,
         "the Cluster is not being deleted, or the policy lets its nodes renew",

@@ -24,6 +24,7 @@ from signer.model.bootstrap_token import (
     Untraceable,
 )
 from signer.model.cluster import ClusterKey, MachineView
+from signer.model.floors import below_floors
 from signer.model.policy import ApprovalByOthers, Policy
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
 from signer.model.reservation import Pair
@@ -40,7 +41,8 @@ def read(signer_name: str) -> Comparison:
 
 def policy(found: Policy) -> Comparison:
     """``policy``."""
-    return Comparison(f"NodeAttestationPolicy {found.cluster}, mode {found.mode.value}", "a valid one")
+    raised = f", {below_floors(found.shortfalls)}" if found.shortfalls else ""
+    return Comparison(f"NodeAttestationPolicy {found.cluster}, mode {found.mode.value}{raised}", "a valid one")
 
 
 def clocks(now: datetime) -> Comparison:

@@ -33,7 +33,8 @@ from signer.model.cluster import (
     machine_view,
 )
 from signer.model.decision import Deferred
-from signer.model.fields import mapping_of
+from signer.model.fields import mapping_of, text_of
+from signer.model.floors import Floors
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy, stated_mode
 from signer.model.reasons import Reason
@@ -173,18 +174,23 @@ class Caches:
         version: ClusterAPIVersion,
         *,
         own_namespace: str,
+        floors: Floors,
         watch_namespace: str | None = None,
         watch_filter: WatchFilter = EVERY_CLUSTER,
         shards: Shards = EVERY_SHARD,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``watch_namespace`` limits Clusters, Machines, MachinePools, policies and records to one namespace.
+        """Policies are raised to ``floors`` when they are read, so nothing else of them is ever cached.
+
+        ``watch_namespace`` limits Clusters, Machines, MachinePools, policies and records to one namespace.
 
         ``watch_filter`` and ``shards`` do not limit the caches: reservations are one to one over all Clusters, so the
         controller must see all of them. ``monotonic`` is a clock, in seconds.
         """
         self.version = version
         self.own_namespace = own_namespace
+        self.floors = floors
+        """What no policy falls below, by namespace."""
         self.watch_filter = watch_filter
         """Selects the Clusters that are served; the controller ignores the others."""
         self.shards = shards
@@ -445,7 +451,7 @@ class Caches:
             self._wake_cluster(ClusterKey(*key))
 
     def _policy(self, manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
-        policy = _policy(manifest)
+        policy = _policy(manifest, self.floors)
         self.policy_statuses.shows(policy.cluster, manifest)
         for look in self._annotation_looks:
             look(policy.cluster, mapping_of(mapping_of(manifest, "metadata"), "annotations"))
@@ -494,9 +500,9 @@ class Caches:
             self._wake_machines(cluster, provider_ids)
 
 
-def _policy(manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
+def _policy(manifest: Mapping[str, Any], floors: Floors) -> Policy | UnreadablePolicy:
     try:
-        return parse_policy(manifest)
+        return parse_policy(manifest, floors.of(text_of(mapping_of(manifest, "metadata"), "namespace")))
     except InvalidPolicy as error:
         metadata = manifest.get("metadata") or {}
         return UnreadablePolicy(

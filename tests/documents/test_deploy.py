@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from signer.crds import CRD_FILES, custom_resource_definitions
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import InvalidPolicy, parse_policy
 from signer.testing.api import APIError, EmbeddedAPI
 from tests.documents.markdown import ROOT
@@ -36,7 +37,7 @@ def test_a_policy_is_accepted_and_can_be_followed(file: Path, api: EmbeddedAPI) 
     [manifest] = yaml.safe_load_all(file.read_text(encoding="utf-8"))
     assert_applies(api, manifest)
     stored = api.get("nodeattestationpolicies", manifest["metadata"]["name"], manifest["metadata"]["namespace"])
-    assert parse_policy(stored).authorized_attestors
+    assert parse_policy(stored, NO_FLOOR).authorized_attestors
 
 
 @policies
@@ -80,4 +81,4 @@ def test_a_duration_out_of_bounds_passes_the_schema_and_not_the_controller(api: 
     manifest["spec"]["certificates"]["clientDuration"] = "59m"
     stored = api.create(manifest)
     with pytest.raises(InvalidPolicy, match="clientDuration must be between 1h"):
-        parse_policy(stored)
+        parse_policy(stored, NO_FLOOR)

@@ -20,6 +20,7 @@ from signer.configuration import RotationSettings
 from signer.kube.client import Client
 from signer.kube.errors import Forbidden
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
+from signer.model.floors import NO_FLOORS
 from signer.rotation.admission_policy import OPERATIONS_POLICY, OPERATIONS_PROOF
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.rotation.operations_guard import OperationsGuard
@@ -151,7 +152,9 @@ async def test_it_is_installed_once_and_restored(serving: ControlPlane, admin: R
 
 def guard(client: Client, admin: RawClient) -> OperationsGuard:
     """The controller's guard, which knows one policy."""
-    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="node-attestation-system")
+    caches = Caches(
+        ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="node-attestation-system", floors=NO_FLOORS
+    )
     caches.policies.written(admin.get(PROVEN).expect(200))
     return OperationsGuard(client, caches, RotationSettings(), Random(0))
 

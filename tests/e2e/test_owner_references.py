@@ -14,6 +14,7 @@ from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CLUSTERS_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey, ClusterView
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import Policy, parse_policy
 from signer.testing.clients import BlockingClient, LoopThread
 from tests.support.binaries import MissingPart, skip_or_fail
@@ -76,7 +77,7 @@ def test_a_policy_gets_its_owner_with_the_grant_and_not_without(
     plane: ControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     controller = as_service_account(plane, KEY.namespace)
-    policy = parse_policy(stored(plane))
+    policy = parse_policy(stored(plane), NO_FLOOR)
     assert isinstance(policy, Policy)
     with caplog.at_level(logging.WARNING):
         ensure_owner(controller, policy)

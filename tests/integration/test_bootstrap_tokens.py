@@ -23,6 +23,7 @@ from signer.kube.watch import list_and_watch
 from signer.model.bootstrap_token import TokenOwner, TracedTo, TracingOff, Untraceable
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, Refused
+from signer.model.floors import NO_FLOOR, NO_FLOORS
 from signer.model.policy import parse_policy
 from signer.model.reasons import Reason
 from signer.store import bootstrap_tokens, token_tracing
@@ -53,7 +54,9 @@ class Tracing:
 
     async def run(self, started: asyncio.Event) -> None:
         async with Client(self._connection) as client, Client(self._administrator) as administrator:
-            self.caches = Caches(await discover_cluster_api(administrator), own_namespace=CONTROLLER_NAMESPACE)
+            self.caches = Caches(
+                await discover_cluster_api(administrator), own_namespace=CONTROLLER_NAMESPACE, floors=NO_FLOORS
+            )
             self.tokens = BootstrapTokens(client, self.caches)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.caches.run(administrator))
@@ -73,7 +76,7 @@ class Tracing:
         assert view is not None
         manifest = {"metadata": {"namespace": "default", "name": "workload"}, "spec": spec}
         username = f"system:bootstrap:{token.partition('.')[0]}"
-        self._thread.run(self.tokens.require_token_of_machine(username, view, parse_policy(manifest)))
+        self._thread.run(self.tokens.require_token_of_machine(username, view, parse_policy(manifest, NO_FLOOR)))
 
 
 @pytest.fixture(autouse=True)

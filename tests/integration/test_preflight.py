@@ -144,6 +144,29 @@ def test_nodes_attested_by_an_attestor_that_would_be_denied_now(
     assert any("with an attestor that the policy authorizes" in step for step in report["steps"])
 
 
+def test_where_the_policy_is_below_the_operators_floors(
+    harness: Harness, cluster: WorldCluster, run: Run, tmp_path: Path
+) -> None:
+    config = tmp_path / "attestors.yaml"
+    floor = "{namespaces: [default], mode: Enforce, maximumDurations: {client: 24h}}"
+    config.write_text(f"attestors: {{keyed-mac: {{}}, tpm: {{}}}}\nfloors: [{floor}]")
+    code, report = found(run, "workload", "--config", str(config))
+    assert (code, report["mode"], report["steps"]) == (0, "Enforce", [])
+    assert report["belowFloors"] == [
+        {"field": "spec.mode", "stated": "Observe", "inForce": "Enforce"},
+        {"field": "spec.certificates.clientDuration", "stated": "168h", "inForce": "24h"},
+    ]
+    text = " ".join(run("workload", "--config", str(config))[1].split())
+    assert "Below the operator's floors: spec.mode is Observe, in force is Enforce" in text
+    floor = "{namespaces: [default], requiredAttestors: {controlPlane: {anyOf: [tpm]}}}"
+    config.write_text(f"attestors: {{keyed-mac: {{}}, tpm: {{}}}}\nfloors: [{floor}]")
+    code, report = found(run, "workload", "--config", str(config))
+    assert (code, report["ready"]) == (3, False)
+    assert [one["attested"] for one in report["machines"]] == [True]
+    assert report["steps"] == ["Authorize tpm for control planes in the policy: the operator's floor accepts no other."]
+    assert found(run, "workload")[1]["belowFloors"] == []
+
+
 def test_auto_approval_that_enforce_would_leave(cluster: WorldCluster, run: Run) -> None:
     group = {"kind": "Group", "name": "system:bootstrappers"}
     bind(cluster, "wide", group, "certificatesigningrequests/nodeclient")

@@ -31,6 +31,7 @@ from signer.kube.resources import (
     SECRETS,
     Resource,
 )
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import parse_policy
 from signer.model.record import AttestedNode
 from signer.model.record_object import parse_record, record_spec
@@ -115,7 +116,7 @@ def _other_signer(name: str) -> str:
 @each_release
 def test_its_objects_are_read_and_written_again_say_the_same(release: Release) -> None:
     for manifest in release.objects("policies"):
-        assert [each.provider for each in parse_policy(manifest).authorized_attestors] == ["keyed-mac"]
+        assert [each.provider for each in parse_policy(manifest, NO_FLOOR).authorized_attestors] == ["keyed-mac"]
     for manifest in release.objects("attestedNodes"):
         record = parse_record(manifest)
         assert parse_record({**manifest, "spec": {**record_spec(record), "seal": record.seal}}) == record

@@ -35,6 +35,7 @@ from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey, cluster_view
 from signer.model.decision import printable
 from signer.model.fields import format_time
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy
 from signer.store.cluster_api import discover_cluster_api
 
@@ -153,7 +154,7 @@ def _remedy(error: ApiError) -> str:
 
 async def _policy(management: Client, key: ClusterKey) -> Policy | None:
     try:
-        return parse_policy(await management.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace)))
+        return parse_policy(await management.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace)), NO_FLOOR)
     except NotFound:
         return None
     except InvalidPolicy as error:

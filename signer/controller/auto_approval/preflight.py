@@ -28,13 +28,14 @@ from signer.controller.workload_access import (
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS, Resource
+from signer.model.attestor_roles import Shortfall
 from signer.model.auto_approval import BOTH_SUBRESOURCES, ApprovalSubresource, shown
 from signer.model.cluster import ClusterKey
 from signer.model.command_failures import CommandFailed
 from signer.model.condition import ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
-from signer.model.policy import Mode
+from signer.model.policy import Mode, Policy
 from signer.rules.auto_approval import (
     AllowedReview,
     Grant,
@@ -87,6 +88,10 @@ class Preflight:
     notes: tuple[str, ...]
     unmet: tuple[UnmetCondition, ...] = ()
     """What keeps the controller from signing with the CA, or for an attestor: its nodes would lose renewal."""
+    shortfalls: tuple[Shortfall, ...] = ()
+    """Where the policy is below the operator's floors; ``mode`` is the one in force."""
+    roles_without_attestor: tuple[str, ...] = ()
+    """The roles whose Machines no authorized attestor can attest, each with the attestors that could."""
 
     @property
     def losing_renewal(self) -> tuple[Unattested, ...]:
@@ -144,13 +149,24 @@ class Preflight:
         """Whether Enforce would remove all auto-approval at once, no node would lose renewal, and the controller can
         sign.
         """
-        return not (self.policy_problem or self.unmet or self.losing_renewal or self.unknown_nodes or self.not_removed)
+        return not (
+            self.policy_problem
+            or self.unmet
+            or self.roles_without_attestor
+            or self.losing_renewal
+            or self.unknown_nodes
+            or self.not_removed
+        )
 
     def steps(self) -> tuple[str, ...]:
         """The steps to take before Enforce, in order."""
         steps: list[str] = []
         if self.policy_problem:
             steps.append(f"Write a NodeAttestationPolicy for the cluster: {self.policy_problem}.")
+        steps += [
+            f"Authorize {attestors} in the policy: the operator's floor accepts no other."
+            for attestors in self.roles_without_attestor
+        ]
         steps += [f"Correct what condition {one.type} of the policy reports: {one.message}." for one in self.unmet]
         if self.losing_renewal:
             steps.append(
@@ -187,7 +203,7 @@ async def preflight(
             the workload cluster cannot be read.
         ApiError: from the management cluster.
     """
-    caches, unmet = await _caches(management, key, configuration.namespace)
+    caches, unmet = await _caches(management, key, configuration)
     permits = permitted_in(key.namespace, configuration, registry)
     renewal_coverage = RenewalCoverage(key, registry=registry, caches=caches, permits=permits, now=now).all()
     policy = caches.policies.get(key.namespace, key.name)
@@ -211,9 +227,10 @@ async def preflight(
         problem = f"there is no NodeAttestationPolicy {key}"
     else:
         problem = policy.message if isinstance(policy, UnreadablePolicy) else ""
+    valid = policy if isinstance(policy, Policy) else None
     return Preflight(
         cluster=key,
-        mode=None if policy is None or isinstance(policy, UnreadablePolicy) else policy.mode,
+        mode=None if valid is None else valid.mode,
         policy_problem=problem,
         renewal_coverage=renewal_coverage,
         unknown_nodes=unknown,
@@ -221,6 +238,8 @@ async def preflight(
         openings=openings,
         notes=tuple(notes),
         unmet=unmet,
+        shortfalls=() if valid is None else valid.shortfalls,
+        roles_without_attestor=() if valid is None else valid.roles_without_attestor,
     )
 
 
@@ -235,11 +254,15 @@ async def _workload(management: Client, key: ClusterKey) -> AsyncIterator[Client
 
 
 async def _caches(
-    client: Client, key: ClusterKey, controller_namespace: str
+    client: Client, key: ClusterKey, configuration: Configuration
 ) -> tuple[Caches, tuple[UnmetCondition, ...]]:
     """The caches that the controller keeps, for one namespace, filled once; and the policy's unmet conditions."""
+    controller_namespace = configuration.namespace
     caches = Caches(
-        await discover_cluster_api(client), own_namespace=controller_namespace, watch_namespace=key.namespace
+        await discover_cluster_api(client),
+        own_namespace=controller_namespace,
+        floors=configuration.floors,
+        watch_namespace=key.namespace,
     )
     try:
         await require_cluster(client, caches.version.clusters, key)

@@ -33,7 +33,7 @@ from signer.model.auto_approval import ClusterIdentity
 from signer.model.bootstrap_token import PoolTokenIDs
 from signer.model.cluster import ClusterKey, ClusterView, cluster_view
 from signer.model.flow import Flow, PriorityLevel
-from signer.model.policy import MachinePoolTokens, Policy
+from signer.model.policy import MachinePoolTokens, Mode, Policy
 from signer.model.saved_bindings import BindingsNotSaved, OtherLineages
 from signer.store.caches import Caches
 from signer.store.removed_bindings import NothingSaved, RemovedBindings
@@ -232,6 +232,8 @@ class Restoration:
             await self._end_refusal(key, workload)
             if nothing_saved:
                 return
+            if self._caches.floors.of(key.namespace).mode is Mode.ENFORCE:
+                raise _NotNow("the operator's floor for this namespace is mode Enforce, with or without a policy")
             # Without a policy, none names other Secrets.
             choose = ChosenSecrets(key, self._caches, AllowedAuthorities())
             source = AuthoritySource(self._management, key, choose=choose, now=self._now, monotonic=self._monotonic)

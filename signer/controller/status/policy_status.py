@@ -49,8 +49,10 @@ Permits: TypeAlias = Callable[[str], bool]
 def permitted_in(namespace: str, configuration: Configuration, registry: Registry) -> Permits:
     """The attestors that the controller's configuration allows in a namespace's policies."""
 
+    required = configuration.floors.of(namespace).required
+
     def permits(provider: str) -> bool:
-        if not configuration.attestor(provider).allows(namespace):
+        if not configuration.attestor(provider).allows(namespace) or not required.accepts_for_some_role(provider):
             return False
         try:
             insecure = registry.load(provider).description.security is Security.INSECURE

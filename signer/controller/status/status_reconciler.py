@@ -18,6 +18,7 @@ from signer.model.bootstrap_token import TracingInterrupted, TracingOff
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition, with_ready
 from signer.model.decision import Deferred, printable
+from signer.model.floors import NO_FLOOR, below_floors
 from signer.model.policy import MatchMachines, Policy
 from signer.model.reasons import Reason
 from signer.model.serving_networks import OperatorNetworks
@@ -95,6 +96,7 @@ class StatusReconciler:
                 self._tokens_condition(),
                 self._addresses_condition(),
                 *self._networks_conditions(policy),
+                *self._floors_conditions(policy),
                 *self._claims_conditions(policy),
             ]
             followed = policy if isinstance(policy, Policy) else None
@@ -149,6 +151,15 @@ class StatusReconciler:
             f"{', '.join(forbidden)}"
         )
         return (PolicyCondition(kind, False, "NetworkNotAllowed", message),)
+
+    def _floors_conditions(self, policy: Policy | UnreadablePolicy) -> tuple[PolicyCondition, ...]:
+        """One condition, where the operator has set a floor."""
+        if isinstance(policy, UnreadablePolicy) or self._caches.floors.of(self._key.namespace) == NO_FLOOR:
+            return ()
+        kind = condition_types.FLOORS_MET
+        if not policy.shortfalls:
+            return (PolicyCondition(kind, True, "Met", "the policy is not below the operator's floors"),)
+        return (PolicyCondition(kind, False, "BelowFloor", printable(below_floors(policy.shortfalls))),)
 
     def _claims_conditions(self, policy: Policy | UnreadablePolicy) -> tuple[PolicyCondition, ...]:
         """Whether Machines show the provider IDs that were claimed for them; none unless the policy allows claims."""

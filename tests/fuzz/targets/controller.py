@@ -35,6 +35,7 @@ from signer.model.bootstrap_token import (
 )
 from signer.model.cluster import ClusterView, MachineView, cluster_view, machine_view
 from signer.model.fields import format_time, parse_time
+from signer.model.floors import NO_FLOOR
 from signer.model.gateway_connection import (
     GatewayConnection,
     InvalidGatewayConnection,
@@ -58,7 +59,7 @@ _RESERVATION_SEALS: Final = ReservationSeals(ControllerKeys(b"k" * KEY_BYTES))
 
 
 def _policy(data: bytes) -> Policy:
-    return parse_policy(object_of(data))
+    return parse_policy(object_of(data), NO_FLOOR)
 
 
 def _record(data: bytes) -> AttestedNode:

@@ -54,6 +54,7 @@ from signer.model.access.bastion import FINALIZER as BASTION_FINALIZER
 from signer.model.access.digest import digest_of_spec
 from signer.model.access.grant import HEARTBEAT_ANNOTATION
 from signer.model.cluster import ClusterKey
+from signer.model.floors import NO_FLOORS
 from signer.ssh.available import AvailableAuthorities
 from signer.ssh.revocations import PublishedRevocations, Revocation, combined
 from signer.store.caches import Caches
@@ -421,7 +422,7 @@ class Process:
     def __init__(self, world: World, client: Client, deadline: Deadline) -> None:
         self.world = world
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-        self.caches = Caches(version, own_namespace=CONTROLLER_NAMESPACE, monotonic=world.monotonic)
+        self.caches = Caches(version, own_namespace=CONTROLLER_NAMESPACE, monotonic=world.monotonic, floors=NO_FLOORS)
         self.stores = GrantCaches.register(self.caches)
         self.deadline = deadline
         management = cast("Any", MortalClient(client, deadline))

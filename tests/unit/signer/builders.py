@@ -30,6 +30,7 @@ from attestors.wire.names import (
     SignerName,
 )
 from signer.model.cluster import ClusterKey, ClusterView, MachineAddress, MachineView
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import Policy, parse_policy
 from signer.model.record import (
     BUILTIN_KUBELET_SERVING,
@@ -317,7 +318,9 @@ def cluster_view(**changes: Any) -> ClusterView:
 
 def policy(**spec: Any) -> Policy:
     given: dict[str, Any] = {"authorizedAttestors": [{"name": "tpm"}]}
-    return parse_policy({"metadata": {"namespace": CLUSTER.namespace, "name": CLUSTER.name}, "spec": given | spec})
+    return parse_policy(
+        {"metadata": {"namespace": CLUSTER.namespace, "name": CLUSTER.name}, "spec": given | spec}, NO_FLOOR
+    )
 
 
 def request_facts(request: SigningRequest | None = None, **changes: Any) -> RequestFacts:

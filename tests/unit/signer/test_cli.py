@@ -36,6 +36,7 @@ from signer.cli.leader_election import leader_election
 from signer.configuration import LeaderElection, NoLeaderElection, Sharding
 from signer.controller import cluster_api_change
 from signer.crds import ACCESS_CRD_FILES, CRD_FILES
+from signer.explain.recorded_objects import RECORDING_API_VERSION, RECORDING_KIND
 from signer.kube.connection import ClusterConnection
 from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI
@@ -296,7 +297,7 @@ NOT_INSTALLED = "--config: attestors.tmp: no attestor of that name is installed;
 def test_an_attestor_that_is_not_installed(
     command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A misspelt name would leave the intended attestor allowed everywhere."""
+    """A misspelt name would leave the intended attestor allowed nowhere."""
     config = tmp_path / "config.yaml"
     config.write_text("attestors: {tmp: {namespaces: [team-a]}}")
     assert run(*command, "--config", str(config)) == EXIT_USAGE
@@ -314,6 +315,22 @@ def test_explaining_a_recording_needs_no_installed_attestor(tmp_path: Path, caps
     objects = ("--objects", str(tmp_path / "cluster.json"), "--config", str(config), "--output", "json")
     assert run("explain", str(tmp_path / "csr.json"), *objects) == explain.EXIT_WAITS
     assert NOT_INSTALLED in " ".join(json.loads(capsys.readouterr().out)["notes"])
+
+
+@pytest.mark.parametrize("floors", [True, False])
+def test_explain_offline_says_that_floors_are_not_recorded(
+    floors: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The policy that was in force may have been another."""
+    recorded = json.loads((REQUESTS / "v1" / "client.json").read_text())
+    (tmp_path / "csr.json").write_text(json.dumps(recorded["certificateSigningRequest"]))
+    header = {"apiVersion": RECORDING_API_VERSION, "kind": RECORDING_KIND, "floors": floors}
+    cluster = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": {"name": "b", "namespace": "a"}}
+    objects = tmp_path / "objects.json"
+    objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [header, cluster]}))
+    run("explain", str(tmp_path / "csr.json"), "--objects", str(objects), "--output", "json")
+    notes = " ".join(json.loads(capsys.readouterr().out)["notes"])
+    assert ("The operator had floors for policies, which are not recorded: give --config" in notes) is floors
 
 
 NOTHING_NAMED = "no attestor is named: the controller denies every request"

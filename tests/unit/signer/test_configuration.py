@@ -133,11 +133,11 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ),
         (
             "attestors: {}\nmode: x",
-            "certificateAuthorities, rotation, servingAddresses and ssh, and not 'mode'",
+            "certificateAuthorities, floors, rotation, servingAddresses and ssh, and not 'mode'",
         ),
         (
             "attestors: {}\n7: x",
-            "certificateAuthorities, rotation, servingAddresses and ssh, and not a field of another form",
+            "certificateAuthorities, floors, rotation, servingAddresses and ssh, and not a field of another form",
         ),
         ("servingAddresses: []", "servingAddresses must be an object"),
         (

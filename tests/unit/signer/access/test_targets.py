@@ -18,6 +18,7 @@ from signer.kube.errors import Cause, Unreachable
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey, machine_view
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.model.host_keys import AttestedHostKey, AttestedHostKeys
 from signer.model.record import AttestedNode, record_name
 from signer.model.record_object import record_spec
@@ -59,7 +60,7 @@ class World:
 
     def __init__(self) -> None:
         self.at = 0.0
-        self.caches = Caches(VERSION, own_namespace="own", monotonic=lambda: self.at)
+        self.caches = Caches(VERSION, own_namespace="own", monotonic=lambda: self.at, floors=NO_FLOORS)
         self.caches.authentic.use_keys(KEYS)
         self.available: AvailableAuthorities | NotAvailable = AVAILABLE
         self.cluster(created="2020-01-01T00:00:00Z")

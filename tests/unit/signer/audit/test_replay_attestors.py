@@ -15,6 +15,7 @@ from attestors.wire.evidence import Evidence
 from attestors.wire.names import ENTRY_POINT_GROUP
 from signer.audit.replay_attestors import NotAsked, ReplayAttestors
 from signer.configuration import OperatorAttestor, operator_settings
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import Policy, parse_policy
 
 
@@ -44,7 +45,7 @@ consuming = _Consuming()
 def policy(role: str, namespace: str = "ns") -> Policy:
     authorized = [{"name": "consuming", "settings": {"role": role}}]
     return parse_policy(
-        {"metadata": {"namespace": namespace, "name": "c"}, "spec": {"authorizedAttestors": authorized}}
+        {"metadata": {"namespace": namespace, "name": "c"}, "spec": {"authorizedAttestors": authorized}}, NO_FLOOR
     )
 
 

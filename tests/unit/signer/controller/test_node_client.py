@@ -8,6 +8,7 @@ import pytest
 
 from signer.controller.node_client import NodeClientOff
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.floors import NO_FLOORS
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer.rotation.model_world import KEY
@@ -23,7 +24,7 @@ from tests.unit.signer.rotation.model_world import KEY
     ],
 )
 def test_the_condition_follows_the_policy(spec: dict[str, str], shown: list[Any]) -> None:
-    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS)
     service = NodeClientOff(KEY, caches)
     assert list(service.conditions) == []
     metadata = {"namespace": KEY.namespace, "name": KEY.name, "uid": "u"}

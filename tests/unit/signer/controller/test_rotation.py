@@ -13,6 +13,7 @@ from signer.controller.rotation import RotationService
 from signer.kube.client import Client
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.model.reasons import Reason
 from signer.rotation.operations import NeverRotated
 from signer.rotation.operations_guard import OPERATIONS_GUARDED, OperationsGuard
@@ -45,7 +46,7 @@ class World:
     """A service, its guard, and how often it was said that conditions have changed."""
 
     def __init__(self, known: Known | Exception) -> None:
-        caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS)
         self.guard = OperationsGuard(API(plurals=()), caches, RotationSettings(), Random(0))
         self.changes = 0
         parts = Parts(known)

@@ -13,6 +13,7 @@ from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.model.reasons import Reason
 from signer.rotation.conditions import AUTHORITY_EXPIRY
 from signer.rotation.operations import NeverRotated
@@ -31,7 +32,9 @@ class World:
     """A policy, a CA, a clock, and the Events on the policy."""
 
     def __init__(self, shown: str = "") -> None:
-        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.caches = Caches(
+            ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS
+        )
         self.caches.policy_statuses.follow(AUTHORITY_EXPIRY)
         self.show(shown)
         self.ends: tuple[datetime, ...] = (END,)
@@ -161,7 +164,7 @@ def test_without_a_policy_nothing_counts_as_told() -> None:
     service = world.service()
     policies, world.caches.policies = (
         world.caches.policies,
-        type(world.caches)(world.caches.version, own_namespace="own").policies,
+        type(world.caches)(world.caches.version, own_namespace="own", floors=NO_FLOORS).policies,
     )
     service.look()
     assert world.events == []

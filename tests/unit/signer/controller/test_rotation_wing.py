@@ -22,6 +22,7 @@ from signer.controller.rotation_wing import (
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.authority_suffixes import NotRotated
 from signer.model.cluster import ClusterKey
+from signer.model.floors import NO_FLOORS
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.store.caches import ALL_PROVIDER_IDS, Caches
 from signer.store.cluster_api import ClusterAPIVersion
@@ -34,7 +35,9 @@ class World:
     """A controller with the wing or without it, and what was woken."""
 
     def __init__(self, settings: RotationSettings | RotationOff) -> None:
-        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.caches = Caches(
+            ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS
+        )
         self.without_wing = tuple(self.caches.watched())
         configuration = Configuration(namespace="own", rotation=settings)
         self.wing: RotationWing = rotation_wing(configuration, ANY, self.caches, ANY, ANY, ANY)

@@ -17,6 +17,7 @@ from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, nothing_reported
 from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Refused
+from signer.model.floors import NO_FLOORS
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.record_object import record_spec
@@ -107,7 +108,9 @@ class World:
         self.clock = Clock()
         self.services_report = ServicesReport()
         self.api = API()
-        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.caches = Caches(
+            ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS
+        )
         self.caches.authentic.use_keys(KEYS)
         self.records = Records(self.api, self.caches)
         named = {"tpm": OperatorAttestor()}

@@ -38,6 +38,7 @@ from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHI
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingInterrupted, Untraceable
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Defer, Deferred
+from signer.model.floors import NO_FLOORS
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.reservation import FROM_RECORD, Basis, Pair, ReservationSide
@@ -97,7 +98,7 @@ class Tokens:
 
 class World:
     def __init__(self) -> None:
-        self.caches = Caches(VERSION, own_namespace="own")
+        self.caches = Caches(VERSION, own_namespace="own", floors=NO_FLOORS)
         self.caches.authentic.use_keys(KEYS)
         self.tokens = Tokens()
         self.lookups = cast("Lookups", object())

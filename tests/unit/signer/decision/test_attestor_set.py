@@ -14,6 +14,7 @@ from attestors.wire.names import ENTRY_POINT_GROUP
 from signer.configuration import Configuration, OperatorAttestor
 from signer.decision.attestor_set import AttestorSet
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import Policy, parse_policy
 from signer.model.reasons import Reason
 from tests.unit.signer.controller.support import FakeServerPlugin, good, registry
@@ -25,7 +26,9 @@ def challenge_keys(provider: str) -> tuple[bytes, ...]:
 
 def attestors(*names: str, operator: dict[str, Any] | None = None, policy: dict[str, Any] | None = None) -> AttestorSet:
     authorized = [{"name": name, **({"settings": policy} if policy else {})} for name in names]
-    parsed = parse_policy({"metadata": {"namespace": "ns", "name": "c"}, "spec": {"authorizedAttestors": authorized}})
+    parsed = parse_policy(
+        {"metadata": {"namespace": "ns", "name": "c"}, "spec": {"authorizedAttestors": authorized}}, NO_FLOOR
+    )
     return AttestorSet(parsed, naming(*names, settings=operator or {}), registry(), challenge_keys)
 
 
@@ -69,7 +72,9 @@ def test_each_half_has_settings_of_its_own() -> None:
     installed = Registry([EntryPoint("consuming", f"{__name__}:consuming", ENTRY_POINT_GROUP)])
     configuration = Configuration("own", attestors={"consuming": OperatorAttestor(settings=consumed())})
     spec = {"authorizedAttestors": [{"name": "consuming", "settings": consumed()}]}
-    policies = [parse_policy({"metadata": {"namespace": name, "name": "c"}, "spec": spec}) for name in ("a", "b")]
+    policies = [
+        parse_policy({"metadata": {"namespace": name, "name": "c"}, "spec": spec}, NO_FLOOR) for name in ("a", "b")
+    ]
     for policy in (*policies, policies[0]):
         assert AttestorSet(policy, configuration, installed, challenge_keys).broken() == ()
     assert configuration.attestor("consuming").settings == consumed()
@@ -192,7 +197,7 @@ def test_attestor_that_the_policy_does_not_name_is_never_asked() -> None:
 
 def parsed(provider: str) -> Policy:
     spec = {"authorizedAttestors": [{"name": provider}]}
-    return parse_policy({"metadata": {"namespace": "ns", "name": "c"}, "spec": spec})
+    return parse_policy({"metadata": {"namespace": "ns", "name": "c"}, "spec": spec}, NO_FLOOR)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +224,13 @@ def test_what_the_operator_does_not_allow_is_not_even_prepared(
     assert re.search(expected, deferred.value.defer.message)
     assert [one.forbidden for one in chosen.broken()] == [True]
     assert good.plugins_made == before
+
+
+def test_a_misspelt_attestor_is_not_installed_rather_than_not_allowed() -> None:
+    """The configuration cannot name it: the policy is what to correct."""
+    (broken,) = AttestorSet(parsed("unheard-of"), naming("good"), registry(), challenge_keys).broken()
+    assert "is not installed" in broken.message
+    assert not broken.forbidden
 
 
 def test_what_the_operator_allows_is_prepared() -> None:

@@ -41,6 +41,7 @@ from signer.model.authority_suffixes import (
 )
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.testing.certificates import (
@@ -406,7 +407,7 @@ async def test_changes_are_told_once(world: World) -> None:
 
 
 def filled_caches(policy_spec: dict[str, Any], cluster_spec: dict[str, Any]) -> Caches:
-    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS)
     metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": "u"}
     caches.policies.applied({"metadata": metadata, "spec": policy_spec})
     caches.clusters.applied({"metadata": metadata, "spec": cluster_spec})

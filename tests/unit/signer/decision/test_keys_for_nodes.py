@@ -19,6 +19,7 @@ from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.keys_for_nodes import KeysForNodes
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
+from signer.model.floors import NO_FLOORS
 from signer.model.seal import ControllerKeys, KeyUse
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
@@ -37,7 +38,9 @@ class World:
     def __init__(self) -> None:
         self.at = NOW
         self.authorities: IssuingSet | AuthorityUnavailable = IssuingSet.of(OLD)
-        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.caches = Caches(
+            ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS
+        )
         self.caches.clusters.applied(CLUSTER)
         self.caches.authentic.use_keys(CURRENT)
         self.keys = KeysForNodes(KEY, caches=self.caches, authority_source=self, now=lambda: self.at)

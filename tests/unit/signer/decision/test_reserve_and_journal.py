@@ -21,6 +21,7 @@ from signer.model.bootstrap_token import TokenAsks, TokenOwner, TracedTo, Untrac
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, nothing_reported
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.seal import ControllerKeys
@@ -64,7 +65,9 @@ def machine(name: str, *, node_ref: str = "", deleting: bool = False) -> dict[st
 
 def test_of_thousands_a_few_say_as_much_as_all() -> None:
     """Each would be in the line of the audit log, which is bounded, and cost all clusters time."""
-    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="here")
+    caches = Caches(
+        ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="here", floors=NO_FLOORS
+    )
     going = [machine(f"a{number}", deleting=True) for number in range(20)]
     called_so = [machine(f"m{number}") for number in range(20)]
     for manifest in (*going, *called_so, machine("z", node_ref="node")):
@@ -78,7 +81,9 @@ def test_of_thousands_a_few_say_as_much_as_all() -> None:
 
 
 def test_a_derived_name_is_also_of_the_machines_with_its_host() -> None:
-    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="here")
+    caches = Caches(
+        ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="here", floors=NO_FLOORS
+    )
     for manifest in (machine("m1"), machine("m2"), machine("node.lab.example")):
         caches.machines.applied(manifest)
     reserve_and_journal = cast("ReserveAndJournal", SimpleNamespace(_caches=caches, _key=KEY))
@@ -91,7 +96,7 @@ def test_a_derived_name_is_also_of_the_machines_with_its_host() -> None:
 def test_a_derived_name_is_also_of_the_instances_with_its_host() -> None:
     """A MachinePool's instance may have the name by source ProviderID and the same domain."""
     version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
-    caches = Caches(version, own_namespace="here")
+    caches = Caches(version, own_namespace="here", floors=NO_FLOORS)
     metadata = {"namespace": KEY.namespace, "name": "pool", "uid": "pool", "resourceVersion": "1"}
     spec = {"clusterName": KEY.name, "providerIDList": ["docker:////node"]}
     caches.machine_pools.applied({"metadata": metadata, "spec": spec})
@@ -198,7 +203,7 @@ def test_another_machine_took_the_claimed_provider_id_meanwhile() -> None:
 def test_machine_that_lost_its_provider_id_meanwhile() -> None:
     """The attestor was told that the Machine shows it: what it then accepts may name no Machine."""
     version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed())
-    caches = Caches(version, own_namespace="here")
+    caches = Caches(version, own_namespace="here", floors=NO_FLOORS)
     caches.authentic.use_keys(ControllerKeys(bytes(32)))
     late = machine("m1")
     del late["spec"]["providerID"]

@@ -17,6 +17,7 @@ from signer.model.access_policy import (
     NoAccess,
     parse_access_rules,
 )
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.ssh_access import SSHSettings
 
@@ -30,7 +31,7 @@ def rules(**stated: Any) -> AccessRules:
 
 
 def policy(ssh: dict[str, Any]) -> Policy:
-    return parse_policy({"metadata": {"namespace": "team-a", "name": "prod"}, "spec": {"ssh": ssh}})
+    return parse_policy({"metadata": {"namespace": "team-a", "name": "prod"}, "spec": {"ssh": ssh}}, NO_FLOOR)
 
 
 def test_absent_means_no_grants() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from signer.model.authority_suffixes import BY_CONTROL_PLANE, AuthoritySuffixes
 from signer.model.cluster import ClusterKey
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import (
     ApprovalByOthers,
     AuthorizedAttestor,
@@ -35,12 +36,12 @@ METADATA = {"namespace": "team-a", "name": "prod", "uid": "p-1", "generation": 3
 def test_deletion_by_a_move(value: str) -> None:
     """clusterctl puts the annotation on what it is about to delete; nothing may be restored then."""
     annotations = {"clusterctl.cluster.x-k8s.io/delete-for-move": value}
-    assert parse_policy({"metadata": {**METADATA, "annotations": annotations}}).deleting_for_move
-    assert not parse_policy({"metadata": {**METADATA, "annotations": {"other": value}}}).deleting_for_move
+    assert parse_policy({"metadata": {**METADATA, "annotations": annotations}}, NO_FLOOR).deleting_for_move
+    assert not parse_policy({"metadata": {**METADATA, "annotations": {"other": value}}}, NO_FLOOR).deleting_for_move
 
 
 def parse(**spec: Any) -> Policy:
-    return parse_policy({"metadata": METADATA, "spec": spec})
+    return parse_policy({"metadata": METADATA, "spec": spec}, NO_FLOOR)
 
 
 def invalid(**spec: Any) -> str:
@@ -65,10 +66,10 @@ def test_defaults() -> None:
     )
     assert parse() == expected
     assert parse(authorizedAttestors=None, certificates=None) == expected
-    assert parse_policy({"metadata": METADATA, "spec": None}) == expected
-    assert parse_policy({"metadata": METADATA}) == expected
-    assert parse_policy({}).cluster == ClusterKey("", "")
-    assert (parse_policy({}).uid, parse_policy({}).generation) == ("", 0)
+    assert parse_policy({"metadata": METADATA, "spec": None}, NO_FLOOR) == expected
+    assert parse_policy({"metadata": METADATA}, NO_FLOOR) == expected
+    assert parse_policy({}, NO_FLOOR).cluster == ClusterKey("", "")
+    assert (parse_policy({}, NO_FLOOR).uid, parse_policy({}, NO_FLOOR).generation) == ("", 0)
 
 
 def test_certificate_authorities() -> None:
@@ -280,7 +281,7 @@ def test_parts_that_are_no_objects(value: Any) -> None:
     assert invalid(certificates=value) == "spec.certificates must be an object"
     for part in ("metadata", "spec"):
         with pytest.raises(InvalidPolicy, match=f"^{part} must be an object$"):
-            parse_policy({"metadata": METADATA, "spec": {}, part: value})
+            parse_policy({"metadata": METADATA, "spec": {}, part: value}, NO_FLOOR)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +291,7 @@ def test_metadata_of_another_type(key: str, kind: str) -> None:
     values: list[Any] = [None, [], {}, True, 5 if kind == "str" else "5"]
     for value in values:
         with pytest.raises(InvalidPolicy, match=f"^metadata.{key} must be a {kind}$"):
-            parse_policy({"metadata": METADATA | {key: value}, "spec": {}})
+            parse_policy({"metadata": METADATA | {key: value}, "spec": {}}, NO_FLOOR)
 
 
 JSON = st.recursive(
@@ -340,4 +341,4 @@ def test_whether_builtin_serving_requests_are_approved(mode: str, requests: str,
 @given(st.fixed_dictionaries({}, optional={"metadata": JSON, "spec": JSON | SPEC}))
 def test_any_object_is_a_policy_or_invalid(manifest: dict[str, Any]) -> None:
     with suppress(InvalidPolicy):
-        assert isinstance(parse_policy(manifest), Policy)
+        assert isinstance(parse_policy(manifest, NO_FLOOR), Policy)

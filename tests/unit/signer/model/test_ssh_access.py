@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
 from signer.audit.values import InvalidValue, read, write
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.ssh_access import (
     MasterSecretReference,
@@ -32,7 +33,8 @@ def line(number: int = 1) -> str:
 
 def parse(ssh: Any) -> Policy:
     return parse_policy(
-        {"metadata": {"namespace": "n", "name": "c", "uid": "u"}, "spec": {"authorizedAttestors": [], "ssh": ssh}}
+        {"metadata": {"namespace": "n", "name": "c", "uid": "u"}, "spec": {"authorizedAttestors": [], "ssh": ssh}},
+        NO_FLOOR,
     )
 
 
@@ -48,7 +50,7 @@ def invalid(ssh: Any) -> str:
 
 def test_without_the_field_it_is_off() -> None:
     assert parse(None).ssh == SSHOff()
-    assert parse_policy({"metadata": {}, "spec": {}}).ssh == SSHOff()
+    assert parse_policy({"metadata": {}, "spec": {}}, NO_FLOOR).ssh == SSHOff()
 
 
 def test_an_empty_object_turns_it_on() -> None:

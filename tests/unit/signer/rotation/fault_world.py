@@ -65,6 +65,7 @@ from signer.model.cluster import (
 )
 from signer.model.decision import Deferred
 from signer.model.fields import format_time, mapping_of
+from signer.model.floors import NO_FLOORS
 from signer.model.record import (
     KUBELET_CLIENT,
     KUBELET_SERVING,
@@ -888,7 +889,7 @@ class Controller:
         self.world = world
         self.client = MemoryClient(world.management, interfere or Interfere())
         self.kube = MemoryClient(world.workload, interfere or Interfere())
-        self.caches = Caches(VERSION, own_namespace=OWN_NAMESPACE, monotonic=self._monotonic)
+        self.caches = Caches(VERSION, own_namespace=OWN_NAMESPACE, monotonic=self._monotonic, floors=NO_FLOORS)
         self.rotations = Rotations(cast("Any", self.client), self.caches, self.caches.authentic.keys)
         self.servers = PlayedServers(world)
         observer = WorldObserver(

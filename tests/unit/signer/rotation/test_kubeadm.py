@@ -11,6 +11,7 @@ import pytest
 from signer.configuration import RotationSettings
 from signer.kube.errors import NotFound
 from signer.model.cluster import MachineView, machine_view
+from signer.model.floors import NO_FLOORS
 from signer.rotation.control_plane.readiness import required_flags
 from signer.rotation.control_plane.template import Component
 from signer.rotation.facts import NotObserved
@@ -56,7 +57,7 @@ def machine() -> MachineView:
 
 
 def started(flags: dict[str, str], signing: SigningPairs) -> datetime | NotObserved:
-    caches = Caches(VERSION, own_namespace=OWN_NAMESPACE, monotonic=lambda: 0.0)
+    caches = Caches(VERSION, own_namespace=OWN_NAMESPACE, monotonic=lambda: 0.0, floors=NO_FLOORS)
     nothing = cast("Any", None)
     observer = KubeadmObserver(KEY, nothing, caches, RotationSettings(), lambda: datetime.now(UTC))
     return asyncio.run(observer.controller_manager_started(cast("Any", Pods(flags)), machine(), signing))

@@ -14,6 +14,7 @@ from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, Cause, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
+from signer.model.floors import NO_FLOORS
 from signer.model.shard import SomeShards
 from signer.rotation.admission_policy import OPERATIONS_POLICY, UNKNOWN_OPERATION
 from signer.rotation.operations import OPERATION_ANNOTATION
@@ -79,7 +80,9 @@ class API:
 
 
 def caches(*policies: dict[str, Any]) -> Caches:
-    made = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="node-attestation-system")
+    made = Caches(
+        ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="node-attestation-system", floors=NO_FLOORS
+    )
     for one in policies:
         made.policies.written(one)
     return made

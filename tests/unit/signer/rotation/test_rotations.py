@@ -12,6 +12,7 @@ from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Not
 from signer.model.authority_suffixes import ExpectedSecret, FormerAuthorities, NoRecord, RotatingAuthorities
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.model.seal import ControllerKeys, Fault
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import Phase, Step
@@ -39,7 +40,7 @@ class World:
         self.stored: dict[str, Any] | None = None
         self.failure: ApiError | None = None
         self.change: dict[str, Any] = {}
-        self.caches = Caches(VERSION, own_namespace="own")
+        self.caches = Caches(VERSION, own_namespace="own", floors=NO_FLOORS)
         self.rotations = Rotations(self, self.caches, self._keys)
         self.woken: list[ClusterKey] = []
         self.rotations.on_change(self.woken.append)

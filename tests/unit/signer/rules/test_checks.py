@@ -72,6 +72,7 @@ def test_the_lists() -> None:
     assert names(IDENTITY_CHECKS) == ["security_is_declared", "binding_is_this_requests", "provider_id_is_proven"]
     assert names(MACHINE_CHECKS) == [
         "machine_is_of_this_cluster",
+        "attestor_is_accepted_for_the_role",
         "cluster_admits_the_request",
         "machine_admits_the_request",
         "machine_is_not_paused",
@@ -101,6 +102,7 @@ def test_the_lists() -> None:
         "record_is_this_nodes",
         "attestation_was_secure",
         "attestor_is_still_authorized",
+        "recorded_attestor_is_accepted_for_the_role",
         "cluster_admits_the_request",
         "machine_admits_the_request",
         "machine_is_not_paused",
@@ -155,7 +157,7 @@ def test_the_stages() -> None:
 
 def test_the_numbers() -> None:
     """The checks alone are counted, in the order in which they run."""
-    for plan, last in ((REQUEST_PLAN, 35), (BUILTIN_PLAN, 25)):
+    for plan, last in ((REQUEST_PLAN, 36), (BUILTIN_PLAN, 26)):
         numbered = plan.numbered()
         assert [one for _, one in numbered] == list(plan.listed())
         assert [number for number, one in numbered if isinstance(one, Check)] == list(range(1, last + 1))

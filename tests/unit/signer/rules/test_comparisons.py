@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, Security
+from signer.model.attestor_roles import AnyOf, RequiredAttestors
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingOff, Untraceable
 from signer.model.certificate_request import NoProviderID
 from signer.model.record import AttestedIdentity, MachineKey
@@ -36,6 +37,7 @@ from signer.rules.request import IdentityFacts
 from tests.unit.signer import builders
 from tests.unit.signer.builders import NODE, NOW, PROVIDER_ID
 
+GCP_FOR_WORKERS = RequiredAttestors(workers=AnyOf(frozenset({"gcp"})))
 HOSTILE = "evil\x1b[31m\nline\x00\u202e" * 100
 
 
@@ -194,6 +196,11 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "is being deleted; the request is a first join",
         "not being deleted (deletingDuration: 0s)",
     ),
+    "attestor_is_accepted_for_the_role": (
+        lambda: builders.machine_facts(policy=replace(builders.policy(), required_attestors=GCP_FOR_WORKERS)),
+        "tpm",
+        "gcp",
+    ),
     "machine_is_not_paused": (
         lambda: builders.machine_facts(machine=builders.machine_view(paused=True)),
         "is paused",
@@ -251,6 +258,11 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: builtin_facts(operator_allows=False),
         "tpm",
         "this controller does not allow it here",
+    ),
+    "recorded_attestor_is_accepted_for_the_role": (
+        lambda: builtin_facts(policy=replace(builders.policy(), required_attestors=GCP_FOR_WORKERS)),
+        "tpm",
+        "gcp",
     ),
     "machine_is_the_attested_one": (
         lambda: builtin_facts(machine=builders.machine_view(uid="m-2")),

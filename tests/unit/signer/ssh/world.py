@@ -18,6 +18,7 @@ from signer.kube.errors import ApiError
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.model.seal import ControllerKeys
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION
 from signer.ssh.available import AvailableAuthorities, NotAvailable, SSHAuthorities
@@ -99,7 +100,7 @@ class Process:
         self.world = world
         self.client = MemoryClient(world.api, interfere or Interfere())
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-        self.caches = Caches(version, own_namespace=OWN_NAMESPACE, monotonic=self._monotonic)
+        self.caches = Caches(version, own_namespace=OWN_NAMESPACE, monotonic=self._monotonic, floors=NO_FLOORS)
         self.authorities = SSHAuthorities()
         self.errors: list[Exception] = []
         self.told: list[tuple[str, str, str]] = []

@@ -16,6 +16,7 @@ from signer.kube.resources import (
     MACHINES_V1BETA2,
 )
 from signer.model.cluster import machine_view
+from signer.model.floors import NO_FLOORS
 from signer.model.record import AttestedNode, MachineKey, new_record
 from signer.model.reservation import Pair, ReservationSide
 from signer.store.caches import Caches
@@ -100,7 +101,7 @@ class World:
         self.api = API()
         self.now = NOW
         self.clocks = AnsweredClocks()
-        self.caches = Caches(VERSION, own_namespace=OWN)
+        self.caches = Caches(VERSION, own_namespace=OWN, floors=NO_FLOORS)
         self.caches.authentic.use_keys(KEYS)
         self.reservations = Reservations(self.api, self.caches)
         self.garbage_collector = GarbageCollector(

@@ -16,6 +16,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import IDENTITY_RESERVATIONS, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.decision import Deferred, Refused
+from signer.model.floors import NO_FLOORS
 from signer.model.reservation import Pair, Reservation, ReservationSeals, ReservationSide, parse_reservation
 from signer.model.seal import Authentic
 from signer.rules.machine import NoRecord
@@ -430,7 +431,7 @@ class Watch:
 
 def inventory_of(world: World, actor: Actor, version: ClusterAPIVersion = VERSION) -> Caches:
     """The caches of one actor, empty, whose watch of reservations is the world's."""
-    caches = Caches(version, own_namespace=NAMESPACE)
+    caches = Caches(version, own_namespace=NAMESPACE, floors=NO_FLOORS)
     caches.authentic.use_keys(KEYS)
     caches.reservations.event_histories = cast("EventHistories", Watch(world, actor))
     return caches

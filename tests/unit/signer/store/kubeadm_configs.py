@@ -18,6 +18,7 @@ from signer.kube.resources import CLUSTERS_V1BETA2, KUBEADM_CONFIGS_V1BETA1, KUB
 from signer.kube.watch import list_and_watch
 from signer.model.bootstrap_token import TokenOwner, Trace, TracingOff
 from signer.model.cluster import ClusterKey
+from signer.model.floors import NO_FLOORS
 from signer.store import bootstrap_tokens
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches, ProviderIDs
@@ -160,7 +161,7 @@ class World:
         """Seconds between two reads of the clock."""
         self.api = ManagementAPI()
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-        self.caches = Caches(version, own_namespace="own")
+        self.caches = Caches(version, own_namespace="own", floors=NO_FLOORS)
         self.tokens = BootstrapTokens(self.api, self.caches, monotonic=self._tick)
         self.tokens.on_change(lambda cluster, provider_ids: self.wakes.append((cluster, provider_ids)))
         self.wakes: list[tuple[ClusterKey, ProviderIDs]] = []

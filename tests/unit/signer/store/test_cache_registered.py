@@ -17,6 +17,7 @@ from signer.kube.watch import MAXIMUM_OBJECTS as WORKLOAD_OBJECTS
 from signer.kube.watch import Sink
 from signer.model.decision import Deferred
 from signer.model.fields import mapping_of
+from signer.model.floors import NO_FLOORS
 from signer.model.seal import ControllerKeys
 from signer.store import cache as cache_module
 from signer.store.cache import (
@@ -51,7 +52,9 @@ class Wing:
     def __init__(self, *, needed: bool = False, scope: Scope = Scope.OWN) -> None:
         self.at = 0.0
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-        self.caches = Caches(version, own_namespace="own", watch_namespace="team-a", monotonic=lambda: self.at)
+        self.caches = Caches(
+            version, own_namespace="own", watch_namespace="team-a", monotonic=lambda: self.at, floors=NO_FLOORS
+        )
         self.caches.authentic.use_keys(ControllerKeys(bytes(32)))
         self.changes: list[tuple[ObjectKey, str | None, str | None]] = []
         self.wakes: list[ProviderIDs] = []

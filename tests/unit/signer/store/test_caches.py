@@ -21,6 +21,7 @@ from signer.kube.resources import (
 from signer.kube.watch import Sink
 from signer.model.cluster import ClusterKey, machine_view
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.model.policy import Policy
 from signer.model.record import MachineKey, record_of, unidentified
 from signer.model.record_object import record_spec
@@ -68,7 +69,7 @@ class World:
 
     def __init__(self) -> None:
         self.at = 0.0
-        self.caches = Caches(VERSION, own_namespace="own", monotonic=lambda: self.at)
+        self.caches = Caches(VERSION, own_namespace="own", monotonic=lambda: self.at, floors=NO_FLOORS)
         self.caches.authentic.use_keys(ControllerKeys(bytes(32)))
         self.caches.on_change(self._woken)
         self._wakes: list[tuple[ClusterKey, ProviderIDs]] = []
@@ -407,7 +408,9 @@ def test_every_cluster_is_woken_when_a_collection_is_watched_again(world: World,
 
 
 async def test_machine_pools_that_are_not_served_are_not_waited_for() -> None:
-    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="own")
+    caches = Caches(
+        ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="own", floors=NO_FLOORS
+    )
     caches.authentic.use_keys(ControllerKeys(bytes(32)))
     caches.controller_key.attempted.set()
     for cache in (
@@ -430,7 +433,7 @@ def test_nothing_is_decided_without_the_controller_key(world: World) -> None:
 
 def test_only_watched_namespaces_are_cached(world: World) -> None:
     assert world.caches.watches("team-b")
-    limited = Caches(VERSION, own_namespace="own", watch_namespace="team-a")
+    limited = Caches(VERSION, own_namespace="own", watch_namespace="team-a", floors=NO_FLOORS)
     assert limited.watches("team-a")
     assert not limited.watches("team-b")
 

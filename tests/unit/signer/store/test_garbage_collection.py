@@ -12,6 +12,7 @@ import pytest
 from signer.kube.clocks import ClocksAgree, ClocksDiffer
 from signer.kube.errors import ApiError, ResourceNotServed, ServerError
 from signer.kube.resources import ATTESTED_NODES, CLUSTERS_V1BETA2, IDENTITY_RESERVATIONS, SECRETS
+from signer.model.floors import NO_FLOORS
 from signer.model.reservation import CONTESTED_ANNOTATION, Pair, ReservationSide
 from signer.model.shard import SomeShards
 from signer.store import garbage_collection as upkeep_module
@@ -323,7 +324,7 @@ async def test_no_record_has_expired_by_a_wrong_clock(world: World) -> None:
 
 async def test_nothing_is_done_out_of_touch(world: World) -> None:
     at = 0.0
-    world.caches = Caches(VERSION, own_namespace=OWN, monotonic=lambda: at)
+    world.caches = Caches(VERSION, own_namespace=OWN, monotonic=lambda: at, floors=NO_FLOORS)
     world.caches.authentic.use_keys(KEYS)
     reservations = Reservations(world.api, world.caches)
     rebuild = ReservationRebuild(world.caches, reservations)

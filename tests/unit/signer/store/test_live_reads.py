@@ -10,6 +10,7 @@ import pytest
 from signer.kube.errors import NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import MachineView, machine_view
+from signer.model.floors import NO_FLOORS
 from signer.model.record import MachineKey
 from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
@@ -42,7 +43,7 @@ class API:
 
 def live_reads(api: API) -> LiveReads:
     version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed())
-    return LiveReads(api, Caches(version, own_namespace="own"))
+    return LiveReads(api, Caches(version, own_namespace="own", floors=NO_FLOORS))
 
 
 @pytest.mark.parametrize(

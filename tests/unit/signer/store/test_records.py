@@ -15,6 +15,7 @@ from signer.kube.errors import AlreadyExists, Conflict, NotFound, ResourceNotSer
 from signer.kube.resources import ATTESTED_NODES, CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.model.record import AttestedNode, record_name
 from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
@@ -98,7 +99,9 @@ class API:
 class World:
     def __init__(self) -> None:
         self.api = API()
-        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.caches = Caches(
+            ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS
+        )
         self.caches.authentic.use_keys(KEYS)
         self.records = Records(self.api, self.caches)
 

@@ -10,6 +10,7 @@ import pytest
 
 from signer.model.cluster import MachineView
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.model.record import AttestedNode
 from signer.model.seal import ControllerKeys
 from signer.store.authentic_records import KeysUnavailable
@@ -27,7 +28,7 @@ class Town:
     """Records and Machines of one cluster."""
 
     def __init__(self, *records: AttestedNode, keys: ControllerKeys = KEYS) -> None:
-        self.caches = Caches(VERSION, own_namespace=NAMESPACE)
+        self.caches = Caches(VERSION, own_namespace=NAMESPACE, floors=NO_FLOORS)
         self.caches.authentic.use_keys(KEYS)
         for made in records:
             self.caches.records.applied(manifest(made, keys=keys))

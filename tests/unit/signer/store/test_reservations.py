@@ -16,6 +16,7 @@ from signer.kube.errors import ServerError
 from signer.model import record as record_module
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Refused
+from signer.model.floors import NO_FLOORS
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, ReservationSide, parse_reservation
 from signer.rules.machine import NoRecord
@@ -419,7 +420,7 @@ MIRRORED: Final = Pair(MachineKey.of(machine_view()), attested_identity())
 
 
 def empty_caches() -> Caches:
-    caches = Caches(VERSION, own_namespace=NAMESPACE)
+    caches = Caches(VERSION, own_namespace=NAMESPACE, floors=NO_FLOORS)
     caches.authentic.use_keys(KEYS)
     return caches
 

@@ -11,6 +11,7 @@ import pytest
 from attestors.contract import Security
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Cause, NotFound, Unreachable
+from signer.model.floors import NO_FLOORS
 from signer.model.reservation import Pair, ReservationSide
 from signer.rules.machine import NoRecord
 from signer.store import reservations as module
@@ -27,7 +28,7 @@ class Server:
     """A management API whose watch delivers each write before the response arrives."""
 
     def __init__(self) -> None:
-        self.caches = Caches(VERSION, own_namespace=NAMESPACE)
+        self.caches = Caches(VERSION, own_namespace=NAMESPACE, floors=NO_FLOORS)
         self.caches.authentic.use_keys(KEYS)
         self.cache: Cache[Any] = self.caches.reservations
         self.cache.replaced([])

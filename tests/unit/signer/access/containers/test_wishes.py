@@ -9,6 +9,7 @@ import pytest
 from signer.access.containers.wishes import Wish, wish_of
 from signer.configuration import AccessPermission
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.ssh.available import NotAvailable, Reason
 from signer.store.caches import Caches
 from tests.unit.signer.access.containers.world import ANYWHERE, CLUSTER, KEY, POLICY, World, authorities
@@ -91,7 +92,7 @@ def test_nothing_is_decided_by_caches_that_are_behind() -> None:
 
     async def asked() -> None:
         process = await world.started()
-        empty = Caches(process.ssh.caches.version, own_namespace="own")
+        empty = Caches(process.ssh.caches.version, own_namespace="own", floors=NO_FLOORS)
         with pytest.raises(Deferred):
             wish_of(KEY, empty, ANYWHERE, lambda key: authorities(1))
 

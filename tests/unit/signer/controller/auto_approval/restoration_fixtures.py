@@ -30,6 +30,7 @@ from signer.model.auto_approval import ClusterIdentity, parse_cluster_role_bindi
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION
 from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time
+from signer.model.floors import NO_FLOORS
 from signer.store.caches import Caches
 from signer.store.cluster_api import discover_cluster_api
 from signer.testing.api import EmbeddedAPI
@@ -185,7 +186,7 @@ async def harness(
     logger.addHandler(log)
     caplog.set_level(logging.INFO, logger.name)
     async with Client(management_cluster.api.connection()) as management:
-        caches = Caches(await discover_cluster_api(management), own_namespace=CONTROLLER_NAMESPACE)
+        caches = Caches(await discover_cluster_api(management), own_namespace=CONTROLLER_NAMESPACE, floors=NO_FLOORS)
         yield RestorationHarness(cluster, management, caches, log)
     logger.removeHandler(log)
     # A closed TLS connection lingers until its peer closes it, which no task awaits here.

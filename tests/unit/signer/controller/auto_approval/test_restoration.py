@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -19,6 +20,8 @@ from signer.kube.resources import (
 )
 from signer.model.auto_approval import ClusterIdentity
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey, WatchFilter
+from signer.model.floors import Floor, Floors, NamespaceFloor
+from signer.model.policy import Mode
 from signer.model.shard import SomeShards
 from signer.store.removed_bindings import RemovedBindings
 from signer.testing.fixtures import embedded_api
@@ -189,6 +192,19 @@ async def test_a_cluster_that_is_paused_or_moving(harness: RestorationHarness, p
     with pytest.raises(_NotNow, match="paused"):
         await harness.restoration._restore(KEY)
     harness.is_not_restored()
+
+
+async def test_a_deleted_policy_does_not_lift_the_floor(harness: RestorationHarness) -> None:
+    """A tenant who may not say Observe could otherwise delete the policy, and have auto-approval back."""
+    await harness.remove()
+    enforce = NamespaceFloor(frozenset({KEY.namespace}), False, Floor(Mode.ENFORCE))
+    harness.caches.floors = Floors((enforce,))
+    with pytest.raises(_NotNow, match="floor"):
+        await harness.restoration._restore(KEY)
+    assert not {FIRST, RENEWAL} & harness.bindings().keys()
+    harness.caches.floors = Floors((replace(enforce, namespaces=frozenset({"elsewhere"})),))
+    await harness.restoration._restore(KEY)
+    assert {FIRST, RENEWAL} <= harness.bindings().keys()
 
 
 async def test_a_cluster_of_another_watch_filter(harness: RestorationHarness) -> None:

@@ -29,6 +29,7 @@ from signer.kube.errors import Forbidden
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
@@ -67,7 +68,9 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.source = Source()
-        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.caches = Caches(
+            ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS
+        )
         self.put_cluster("c-1")
         self.findings: dict[str, Finding] = {}
         self.tried: list[tuple[str, str]] = []

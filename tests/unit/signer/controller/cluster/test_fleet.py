@@ -15,6 +15,7 @@ from signer.controller.cluster.fleet import Fleet
 from signer.kube.backoff import Backoff
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
+from signer.model.floors import NO_FLOORS
 from signer.model.shard import SomeShards, shard_of
 from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 from signer.store.cluster_api import ClusterAPIVersion
@@ -77,7 +78,9 @@ class Served:
 
 class World:
     def __init__(self) -> None:
-        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.caches = Caches(
+            ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS
+        )
         self.started: list[Served] = []
         self.failures_at_start = 0
         self.failed: list[str] = []

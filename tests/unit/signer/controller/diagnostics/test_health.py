@@ -12,6 +12,7 @@ from signer.controller.replicas.leadership import Leadership
 from signer.controller.replicas.shards import SharedShards
 from signer.kube.errors import Forbidden
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.floors import NO_FLOORS
 from signer.model.seal import KEY_BYTES, ControllerKeys
 from signer.model.shard import SomeShards
 from signer.rules.leadership import Leading, StandingBy
@@ -28,7 +29,7 @@ class World:
         self.now = 0.0
         self.busy: tuple[float, ...] = ()
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-        self.caches = Caches(version, own_namespace="own", monotonic=lambda: self.now)
+        self.caches = Caches(version, own_namespace="own", monotonic=lambda: self.now, floors=NO_FLOORS)
         self.caches.authentic.use_keys(ControllerKeys(bytes(KEY_BYTES)))
         self.health = Health()
         self.health.watch(self.caches, lambda: self.busy)
@@ -137,7 +138,7 @@ def test_a_replica_without_a_shard_is_ready(shared: Sharing, expected: State, re
 def test_not_ready_without_the_controller_key() -> None:
     world = World()
     health = Health()
-    caches = Caches(world.caches.version, own_namespace="own", monotonic=lambda: 0.0)
+    caches = Caches(world.caches.version, own_namespace="own", monotonic=lambda: 0.0, floors=NO_FLOORS)
     health.watch(caches, tuple)
     health.started()
     assert health.state() is State.OUT_OF_TOUCH

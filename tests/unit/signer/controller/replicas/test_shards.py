@@ -17,6 +17,7 @@ from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Not
 from signer.kube.errors import Cause as UnreachableCause
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
+from signer.model.floors import NO_FLOORS
 from signer.model.lease import ElectionTimes
 from signer.model.shard import SHARD_COUNT_ANNOTATION, SHARDS_OF_LABEL, SomeShards, shard_of
 from signer.rules.sharding import Disagreeing, Joining
@@ -144,7 +145,7 @@ class One:
         self.metrics = Metrics()
         self.fleet = HandsOver()
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-        self.caches = Caches(version, own_namespace="own", shards=SomeShards(count))
+        self.caches = Caches(version, own_namespace="own", shards=SomeShards(count), floors=NO_FLOORS)
         self.shared = SharedShards(
             leases,
             "own",

@@ -18,6 +18,7 @@ from signer.controller.telemetry.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore, LeftAlone
+from signer.model.floors import NO_FLOORS
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
 from signer.model.record_object import record_spec
@@ -263,7 +264,7 @@ class Fleet:
 
     def __init__(self) -> None:
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
-        self.caches = Caches(version, own_namespace="system")
+        self.caches = Caches(version, own_namespace="system", floors=NO_FLOORS)
         metadata = {"namespace": builders.CLUSTER.namespace, "name": builders.CLUSTER.name, "uid": "c-1"}
         self.caches.clusters.replaced([{"metadata": metadata}])
         self.listener = Listener()

@@ -14,6 +14,7 @@ from signer.kube.errors import ApiError, Conflict
 from signer.kube.resources import CLUSTERS_V1BETA1, CLUSTERS_V1BETA2, MACHINES_V1BETA1, MACHINES_V1BETA2
 from signer.model.cluster import MachineView, machine_view
 from signer.model.decision import Approve, Deny
+from signer.model.floors import NO_FLOORS
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey, new_record
 from signer.store.caches import Caches
@@ -51,7 +52,7 @@ class World:
         self.records: list[AttestedNode] = [record()]
         self.holder = ("status",) if version == "v1beta2" else ("status", "v1beta2")
         self.stored = self._machine(GATES if gates is None else gates, metadata)
-        self.caches = Caches(RESOURCES[version], own_namespace="system")
+        self.caches = Caches(RESOURCES[version], own_namespace="system", floors=NO_FLOORS)
         self.cluster()
         self.policy = {"metadata": {"namespace": NAMESPACE, "name": builders.CLUSTER.name}, "spec": {}}
         self.caches.policies.applied(self.policy)

@@ -17,6 +17,7 @@ from signer.controller.status.infrastructure_status import (
 )
 from signer.kube.errors import ApiError, Forbidden, Invalid, NotFound, ServerError
 from signer.model.cluster import ClusterView, cluster_view
+from signer.model.floors import NO_FLOOR
 from signer.model.policy import Policy, parse_policy
 from signer.store.infrastructure_definition import DEFINITION_SECONDS
 from tests.unit.signer.controller.support import Clock, registry
@@ -66,7 +67,7 @@ def cluster(reference: dict[str, Any] | None = None, **metadata: Any) -> Cluster
 
 def policy(*attestors: str) -> Policy:
     spec = {"authorizedAttestors": [{"name": name} for name in attestors]}
-    return parse_policy({"metadata": {"namespace": "team-a", "name": "prod", "uid": "p-1"}, "spec": spec})
+    return parse_policy({"metadata": {"namespace": "team-a", "name": "prod", "uid": "p-1"}, "spec": spec}, NO_FLOOR)
 
 
 class World:

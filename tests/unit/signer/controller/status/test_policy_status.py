@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from signer.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor, every_attestor
 from signer.controller.status.policy_status import (
     RESTORE_SECONDS,
     WATCH_LAG_SECONDS,
@@ -17,6 +17,7 @@ from signer.controller.status.policy_status import (
     usable_signers,
 )
 from signer.kube.errors import ApiError, NotFound, ServerError
+from signer.model.attestor_roles import AnyOf, RequiredAttestors
 from signer.model.cluster import ClusterKey
 from signer.model.condition import (
     ATTESTORS_CONFIGURED,
@@ -28,6 +29,7 @@ from signer.model.condition import (
     ConditionType,
     PolicyCondition,
 )
+from signer.model.floors import NO_FLOOR, Floor, Floors, NamespaceFloor
 from signer.model.policy import Policy, parse_policy
 from signer.store.policy_statuses import NOT_SHOWN, status_digest
 from tests.unit.signer.controller.support import NOW, Clock, registry
@@ -42,7 +44,7 @@ def policy(*attestors: str) -> Policy:
 
 def policy_with(spec: dict[str, Any], uid: str = "policy-1") -> Policy:
     given = {"authorizedAttestors": [{"name": "good"}], **spec}
-    return parse_policy({"metadata": {"namespace": "team-a", "name": "prod", "uid": uid}, "spec": given})
+    return parse_policy({"metadata": {"namespace": "team-a", "name": "prod", "uid": uid}, "spec": given}, NO_FLOOR)
 
 
 GOOD = policy("good", "other")
@@ -353,6 +355,19 @@ def test_signers_that_the_operator_does_not_permit_are_unusable() -> None:
     stem = "cluster.x-k8s.io/kube-apiserver-client-kubelet-"
     assert names("team-a") == (f"{stem}good",)
     assert names("team-b") == (f"{stem}other", f"{stem}insecure", f"{stem}good")
+
+
+def test_signers_that_no_role_accepts_are_unusable() -> None:
+    required = RequiredAttestors(AnyOf(frozenset({"other"})), AnyOf(frozenset({"good"})))
+    floors = Floors((NamespaceFloor(frozenset({"team-a"}), False, Floor(required=required)),))
+    configuration = Configuration("system", attestors=every_attestor(registry().providers), floors=floors)
+    everything = policy("other", "good", "picky")
+
+    def names(namespace: str) -> tuple[str, ...]:
+        return usable_signers(everything, registry(), permitted_in(namespace, configuration, registry())).attestors
+
+    assert names("team-a") == ("other", "good")
+    assert names("team-b") == ("other", "good", "picky")
 
 
 async def test_only_permitted_signers_are_published(world: World) -> None:

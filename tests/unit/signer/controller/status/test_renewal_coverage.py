@@ -16,8 +16,10 @@ from signer.controller.status import renewal_coverage as standing_module
 from signer.controller.status.policy_status import permitted_in
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Starting, Unattested
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.attestor_roles import AnyOf, RequiredAttestors
 from signer.model.cluster import MachineView
 from signer.model.fields import format_time
+from signer.model.floors import NO_FLOORS, Floor, Floors, NamespaceFloor
 from signer.model.record import AttestedIdentity, AttestedNode
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store.authentic_records import UnverifiedRecord
@@ -31,9 +33,9 @@ AUTHORIZED = [{"name": name} for name in ("good", "insecure", "absent")]
 GOOD = AttestedIdentity("good", "ek:1", Security.SECURE)
 
 
-def caches_of(**policy: Any) -> Caches:
+def caches_of(floors: Floors = NO_FLOORS, **policy: Any) -> Caches:
     """Caches with a policy of that spec."""
-    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=floors)
     caches.authentic.use_keys(KEYS)
     metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": "p"}
     caches.policies.applied({"metadata": metadata, "spec": {"authorizedAttestors": AUTHORIZED, **policy}})
@@ -175,6 +177,17 @@ def test_machines_attested_by_an_attestor_that_is_no_longer_allowed(
     """A currently valid certificate would be the last one of its node."""
     caches = with_machine(caches_of(**spec), machine_view(), good_record())
     assert why(coverage_of(caches, operator=operator).all()) == expected
+
+
+def test_machines_attested_by_an_attestor_that_the_floor_does_not_accept() -> None:
+    """Its renewal will be denied, so renewal without attestation must stay until it is attested again."""
+    workers = Floor(required=RequiredAttestors(workers=AnyOf(frozenset({"other"}))))
+    floors = Floors((NamespaceFloor(frozenset({CLUSTER.namespace}), False, workers),))
+    caches = with_machine(caches_of(floors), machine_view(), good_record())
+    expected = "was attested by good, which the operator's floor does not accept for its role"
+    assert why(coverage_of(caches).all()) == expected
+    plane = with_machine(caches_of(floors), machine_view(control_plane=True), good_record())
+    assert isinstance(coverage_of(plane).all()[0], Attested)
 
 
 def test_without_a_policy_no_node_can_renew() -> None:

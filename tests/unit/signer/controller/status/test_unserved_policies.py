@@ -14,6 +14,7 @@ from signer.controller.status.unserved_policies import UnservedPolicies
 from signer.kube.errors import NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import WatchFilter
+from signer.model.floors import NO_FLOORS
 from signer.model.shard import SomeShards
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
@@ -22,7 +23,9 @@ from tests.unit.signer.controller.support import Clock, registry
 
 class World:
     def __init__(self) -> None:
-        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="system")
+        self.caches = Caches(
+            ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="system", floors=NO_FLOORS
+        )
         self.stored: dict[str, dict[str, Any]] = {}
         self.calls: list[str] = []
         self.patched = asyncio.Event()

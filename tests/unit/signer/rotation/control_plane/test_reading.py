@@ -15,6 +15,7 @@ from signer.kube.resources import (
     Resource,
 )
 from signer.model.cluster import ClusterKey
+from signer.model.floors import NO_FLOORS
 from signer.rotation.control_plane.kind import ControlPlaneReference
 from signer.rotation.control_plane.kubeadm_control_plane import InvalidControlPlane, Version
 from signer.rotation.control_plane.reading import RESOURCES, KubeadmControlPlanes, cached_machines, read_rotated_cluster
@@ -95,7 +96,7 @@ async def test_the_cluster_is_read_by_name() -> None:
 
 
 def test_machines_and_instances_of_the_cluster_are_taken_from_the_caches() -> None:
-    caches = Caches(VERSION, own_namespace="own")
+    caches = Caches(VERSION, own_namespace="own", floors=NO_FLOORS)
     of_edge = {"namespace": "fleet", "creationTimestamp": "2026-10-01T08:00:00Z"}
     control_plane = {"cluster.x-k8s.io/control-plane": ""}
     caches.machines.replaced(
