@@ -262,6 +262,7 @@ def compose_workload_cluster(
         provider_id_oids=configuration.provider_id_oids,
         metrics=options.metrics,
         now=now,
+        monotonic=monotonic,
     )
     backoff = DeferralBackoff()
     informer = RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff))

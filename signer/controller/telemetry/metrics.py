@@ -140,7 +140,7 @@ class Metrics:
             "reason",
         )
         self.audit_lines = self._counter(
-            "audit_lines", "Lines for the audit log, by result: written or failed.", "result"
+            "audit_lines", "Lines for the audit log, by result: written, failed or omitted.", "result"
         )
         self.leader = Gauge(
             "leader",

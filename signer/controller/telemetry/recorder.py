@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,7 +24,10 @@ from signer.model.explain_command import with_hint
 from signer.model.fields import format_time
 
 _LOG = logging.getLogger(__name__)
-_QUEUE: Final = 256
+_QUEUE: Final = 1024
+QUEUED_OF_ONE_NAMESPACE: Final = 256
+"""A tenant with a hostile API server and many Machines would otherwise keep the queue full, and everybody else's Events
+would be lost."""
 _REMEMBERED: Final = 4096
 BURST: Final = 25
 """Burst of Events about one object and reason: the requester controls part of their text."""
@@ -88,6 +91,8 @@ class Recorder:
         self._monotonic = monotonic
         self._identity = identity
         self._queue: asyncio.Queue[Occurrence] = asyncio.Queue(_QUEUE)
+        self._queued: Counter[str] = Counter()
+        """By namespace."""
         self._remembered: OrderedDict[Occurrence, _Remembered] = OrderedDict()
         self._buckets: OrderedDict[tuple[Subject, str], TokenBucket] = OrderedDict()
         self._normal = TokenBucket(NORMAL_BURST, 1 / NORMAL_PER_SECOND, monotonic)
@@ -100,7 +105,8 @@ class Recorder:
         if remembered is not None and now - remembered.written_at < REPEAT_SECONDS:
             remembered.count += 1  # neither written nor charged again within the interval
             return
-        if not self._allow(occurrence):
+        namespace = occurrence.subject.namespace
+        if not self._allow(occurrence) or self._queued[namespace] >= QUEUED_OF_ONE_NAMESPACE:
             self.dropped += 1
             return
         try:
@@ -108,6 +114,7 @@ class Recorder:
         except asyncio.QueueFull:
             self.dropped += 1
             return
+        self._queued[namespace] += 1
         if remembered is None:
             remembered = self._remembered[occurrence] = _Remembered(self._now(), now, 0)
             if len(self._remembered) > _REMEMBERED:
@@ -150,6 +157,9 @@ class Recorder:
             _LOG.info("cannot write an Event", extra={"object": subject.name, "error": str(error)})
         finally:
             self._queue.task_done()
+            self._queued[subject.namespace] -= 1
+            if not self._queued[subject.namespace]:
+                del self._queued[subject.namespace]
 
     def _manifest(self, occurrence: Occurrence, remembered: _Remembered) -> JsonObject:
         subject = occurrence.subject

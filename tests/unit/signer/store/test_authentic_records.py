@@ -421,3 +421,20 @@ def test_a_deleted_or_unauthentic_record_is_not_waited_for(world: World) -> None
     world.authentic.use_keys(KEYS)
     world.authentic.require_all_known(machine)
     assert world.authentic.of_machine(machine) == ()
+
+
+def test_records_under_unknown_keys_keep_a_node_waiting_while_they_are_written() -> None:
+    """What a writer of AttestedNodes can do, as the threat model says. It ends with the next read of the key."""
+    world = World()
+    world.authentic.use_keys(KEYS)
+    honest = record()
+    world.cache.applied(manifest(honest))
+    other_name = replace(honest, node_name="other")
+    for turn in range(3):
+        world.cache.applied(manifest(other_name, str(turn + 2), OTHER))
+        with pytest.raises(Deferred, match="sealed with a key that was not read yet"):
+            world.authentic.require_all_known(honest.machine)
+        world.authentic.begin_key_read()
+        world.authentic.use_keys(KEYS)
+        world.authentic.require_all_known(honest.machine)
+        assert world.found(honest) == world.authentic.of_machine(honest.machine)[0]

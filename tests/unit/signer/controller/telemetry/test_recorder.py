@@ -12,6 +12,7 @@ from signer.controller.telemetry.recorder import (
     BURST,
     NORMAL_BURST,
     NORMAL_PER_SECOND,
+    QUEUED_OF_ONE_NAMESPACE,
     REFILL_SECONDS,
     REPEAT_SECONDS,
     Occurrence,
@@ -184,3 +185,15 @@ async def test_it_runs_until_cancelled() -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def test_a_tenants_flood_loses_no_event_of_another() -> None:
+    world = World()
+    for number in range(2000):
+        world.recorder.record(occurrence(subject=machine(number)))
+    other = Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-b", "m1", "uid-b")
+    await world.record(occurrence(subject=other))
+    assert world.events[-1]["involvedObject"]["namespace"] == "team-b"
+    assert len(world.events) == QUEUED_OF_ONE_NAMESPACE + 1
+    await world.record(*(occurrence("again", machine(number)) for number in range(10)))
+    assert len(world.events) == QUEUED_OF_ONE_NAMESPACE + 11
