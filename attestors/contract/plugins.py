@@ -125,6 +125,8 @@ class AttestationRequest:
     """The value that the evidence must commit to."""
     cluster_namespace: str
     cluster_name: str
+    cluster_uid: str
+    """UID of the Cluster object. ``clusterctl move`` and a restore change it."""
     csr_uid: str
     """UID of the CertificateSigningRequest, for challenges."""
     dns_names: tuple[str, ...]

@@ -3,8 +3,12 @@
 The controller does not store its challenges: a flood of first requests would fill its memory, and the answer may reach
 another replica, or the same one after a restart. It therefore derives the secret that the TPM must recover::
 
-    token  = "<UID of the first CSR>-<identifier of the challenge key>.<expiry, Unix time>"
-    secret = HMAC-SHA256(challenge key, "tpm challenge v1", token, EK name, AK name, binding)
+    token  = "2.<UID of the first CSR>-<identifier of the challenge key>.<expiry, Unix time>"
+    secret = HMAC-SHA256(challenge key, "tpm challenge v2", token, UID of the Cluster, EK name, AK name, binding)
+
+The binding covers the requested key, the cluster's CA and the signer. Clusters may share a CA; the UID of the Cluster
+tells them apart. Tokens of version 1, without "2." and without that UID in the secret, are verified still: recorded
+requests have them, and the controller gives out no secret for one.
 
 Each part is prefixed with its length. The token goes to the node in clear and comes back with the answer. An answer
 with a changed token, or for another key, cluster, signer, EK or AK, needs another secret. Only the TPM with that EK and
@@ -40,11 +44,14 @@ LIFETIME: Final = timedelta(minutes=5)
 CLOCKS_APART: Final = timedelta(minutes=5)
 """Tolerated clock difference between two replicas."""
 
-_CONTEXT: Final = b"tpm challenge v1"
+_CONTEXTS: Final = {1: b"tpm challenge v1", 2: b"tpm challenge v2"}
+_VERSION: Final = 2
 _KEY_CONTEXT: Final = b"tpm challenge key identifier v1"
 _IDENTIFIER_CHARACTERS: Final = 16
 _UID: Final = re.compile(r"[0-9A-Za-z-]{1,128}")
-_TOKEN: Final = re.compile(r"(?P<uid>[0-9A-Za-z-]{1,128})-(?P<key>[0-9a-f]{16})\.(?P<expiry>[1-9][0-9]{0,11})")
+_TOKEN: Final = re.compile(
+    r"(?P<second>2\.)?(?P<uid>[0-9A-Za-z-]{1,128})-(?P<key>[0-9a-f]{16})\.(?P<expiry>[1-9][0-9]{0,11})"
+)
 
 
 def key_identifier(challenge_key: bytes) -> str:
@@ -73,10 +80,12 @@ class Token:
     """Unix time."""
     key_identifier: str = ""
     """Identifier of the challenge key; empty until a key is chosen."""
+    version: int = _VERSION
 
     def __str__(self) -> str:
+        version = "" if self.version == 1 else f"{self.version}."
         key = f"-{self.key_identifier}" if self.key_identifier else ""
-        return f"{self.csr_uid}{key}.{self.expiry}"
+        return f"{version}{self.csr_uid}{key}.{self.expiry}"
 
     def under(self, challenge_key: bytes) -> Token:
         """The token with the identifier of that challenge key."""
@@ -103,7 +112,7 @@ class Token:
         found = _TOKEN.fullmatch(text)
         if found is None:
             raise InvalidToken("the challenge token does not have the form that the controller issues")
-        return cls(found["uid"], int(found["expiry"]), found["key"])
+        return cls(found["uid"], int(found["expiry"]), found["key"], _VERSION if found["second"] else 1)
 
     def require_valid(self, now: datetime) -> None:
         """Check that the token is valid at ``now``.
@@ -136,13 +145,16 @@ class ChallengeInputs:
     endorsement_key: EndorsementKey
     attestation_key: AttestationKey
     binding: Binding
+    cluster_uid: str
 
     def secret(self, challenge_key: bytes) -> bytes:
         """The secret of this challenge under one of the controller's challenge keys."""
         message = bytearray()
+        cluster = () if self.token.version == 1 else (self.cluster_uid.encode("utf-8"),)
         for part in (
-            _CONTEXT,
+            _CONTEXTS[self.token.version],
             str(self.token).encode("ascii"),
+            *cluster,
             self.endorsement_key.name,
             self.attestation_key.name,
             self.binding.value,

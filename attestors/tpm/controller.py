@@ -164,7 +164,7 @@ class TPMServerPlugin:
     # Step 7.
 
     def _challenge(self, request: AttestationRequest, keys: PresentedKeys, token: Token) -> ChallengeIssued:
-        inputs = ChallengeInputs(token, keys.endorsement, keys.attestation, request.binding)
+        inputs = ChallengeInputs(token, keys.endorsement, keys.attestation, request.binding, request.cluster_uid)
 
         def create() -> str:
             current = self._challenge_keys()[0]
@@ -195,7 +195,7 @@ class TPMServerPlugin:
             raise denied(EVIDENCE_EXPIRED, str(error)) from error
         except ChallengeFromTheFuture as error:
             raise denied("ChallengeFromTheFuture", str(error)) from error
-        inputs = ChallengeInputs(token, keys.endorsement, keys.attestation, request.binding)
+        inputs = ChallengeInputs(token, keys.endorsement, keys.attestation, request.binding, request.cluster_uid)
         try:
             return self._verify_quote(request, keys, inputs)
         except MalformedStructure as error:

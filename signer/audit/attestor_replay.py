@@ -179,6 +179,7 @@ def _attestation_request(
         ),
         cluster_namespace=snapshot.cluster.key.namespace,
         cluster_name=snapshot.cluster.key.name,
+        cluster_uid=snapshot.cluster.uid,
         csr_uid=request.header.uid,
         dns_names=request.certificate_request.dns_names,
         ip_addresses=request.certificate_request.ip_addresses,

@@ -140,6 +140,7 @@ class AttestationRequests:
             ),
             cluster_namespace=self._key.namespace,
             cluster_name=self._key.name,
+            cluster_uid=snapshot.cluster.uid,
             csr_uid=request.header.uid,
             dns_names=asked.dns_names,
             ip_addresses=asked.ip_addresses,

@@ -73,6 +73,7 @@ def _request(parsed: SigningRequest, recording: Document) -> AttestationRequest:
         binding=expected,
         cluster_namespace="default",
         cluster_name="workload",
+        cluster_uid="recorded",
         csr_uid=parsed.header.uid,
         dns_names=request.dns_names,
         ip_addresses=request.ip_addresses,

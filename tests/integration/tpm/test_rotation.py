@@ -15,7 +15,7 @@ from attestors.tpm.challenge import ChallengeInputs, Token
 from attestors.tpm.selection import PCRSelection
 from attestors.tpm.wire import CHALLENGE_TOKEN_FIELD
 from signer.configuration import OperatorAttestor
-from signer.kube.resources import SECRETS
+from signer.kube.resources import CLUSTERS_V1BETA2, SECRETS
 from signer.model.seal import ControllerKeys
 from signer.store import controller_key
 from signer.store.authentic_records import AuthenticRecords
@@ -66,7 +66,14 @@ def _is_under(challenge_key: bytes, probe: FakeTPMNode) -> bool:
     challenge = probe.challenge(f"probe-{next(_NUMBERS)}")
     token = Token.parse(probe.chip.answer(challenge, probe.binding())[CHALLENGE_TOKEN_FIELD])
     keys = probe.chip.key, AttestationKey(probe.chip.attestation_area)
-    return probe.chip.open(challenge) == ChallengeInputs(token, *keys, probe.binding()).secret(challenge_key)
+    inputs = ChallengeInputs(token, *keys, probe.binding(), uid_of(probe.cluster))
+    return probe.chip.open(challenge) == inputs.secret(challenge_key)
+
+
+def uid_of(cluster: WorldCluster) -> str:
+    """UID of the Cluster object."""
+    found = cluster.management.client.get(CLUSTERS_V1BETA2.object(cluster.name, cluster.namespace))
+    return str(found["metadata"]["uid"])
 
 
 def test_an_answer_to_a_challenge_of_before(harness: Harness, cluster: WorldCluster) -> None:
@@ -90,7 +97,7 @@ def test_an_answer_under_a_key_that_is_not_known_yet_is_judged_when_it_is(
     others.use_keys(rotated)
     keys = node.chip.key, AttestationKey(node.chip.attestation_area)
     selection = PCRSelection.parse("sha256:0,1,2,3,4,5,6,7")
-    challenged = ChallengeInputs(Token.issue("0" * 36, datetime.now(UTC)), *keys, node.binding())
+    challenged = ChallengeInputs(Token.issue("0" * 36, datetime.now(UTC)), *keys, node.binding(), uid_of(cluster))
     challenge = challenged.text(others.challenge_keys("tpm")[0], selection, random_bytes=secrets.token_bytes)
     node.post("early", node.chip.answer(challenge, node.binding()))
     harness.wait_for_event("ChallengeKeysMissing", node.machine)

@@ -68,6 +68,7 @@ def attestation_request(
         binding=binding or binding_for(),
         cluster_namespace="team-a",
         cluster_name="workload",
+        cluster_uid="0f0c2b1e-1111-4c0a-9b46-0f6a3f0f7a22",
         csr_uid="7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11",
         dns_names=(),
         ip_addresses=(),

@@ -72,6 +72,7 @@ async def verify(recording: dict[str, Any]) -> Outcome:
             binding=expected,
             cluster_namespace="default",
             cluster_name="recorded",
+            cluster_uid="recorded",
             csr_uid=stored["metadata"]["uid"],
             dns_names=(),
             ip_addresses=(),

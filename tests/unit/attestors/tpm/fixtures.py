@@ -105,6 +105,7 @@ class PluginHarness:
     cluster: ManagementCluster = field(default_factory=NoManagementCluster)
     credential: RequesterCredential = field(default_factory=NodeCredential)
     provider_id: str = PROVIDER_ID
+    cluster_uid: str = "0f0c2b1e-1111-4c0a-9b46-0f6a3f0f7a22"
 
     @property
     def plugin(self) -> TPMServerPlugin:
@@ -121,6 +122,7 @@ class PluginHarness:
             made,
             now=self.now,
             csr_uid=csr_uid,
+            cluster_uid=self.cluster_uid,
             machine=self.machine,
             credential=self.credential,
             management=self.cluster,

@@ -35,9 +35,10 @@ CHIP: Final = FakeTPM.new()
 OTHER: Final = FakeTPM.new(2)
 SELECTION: Final = PCRSelection.parse("sha256:0,7+sha384:1")
 TOKEN: Final = Token.issue(UID, NOW).under(KEY)
-NAMED: Final = f"{UID}-{key_identifier(KEY)}"
+NAMED: Final = f"2.{UID}-{key_identifier(KEY)}"
+CLUSTER_UID: Final = "0f0c2b1e-1111-4c0a-9b46-0f6a3f0f7a22"
 CHALLENGED: Final = ChallengeInputs(
-    TOKEN, CHIP.key, AttestationKey(CHIP.attestation_area), Binding(bytes(range(100, 132)))
+    TOKEN, CHIP.key, AttestationKey(CHIP.attestation_area), Binding(bytes(range(100, 132))), CLUSTER_UID
 )
 
 
@@ -48,7 +49,7 @@ def text_of(challenged: ChallengeInputs = CHALLENGED, key: bytes = KEY, number: 
 class TestToken:
     def test_says_for_which_request_and_until_when(self) -> None:
         expiry = int((NOW + timedelta(minutes=5)).timestamp())
-        assert str(TOKEN) == f"{UID}-{key_identifier(KEY)}.{expiry}"
+        assert str(TOKEN) == f"2.{UID}-{key_identifier(KEY)}.{expiry}"
         assert Token.parse(str(TOKEN)) == TOKEN
         assert len(str(TOKEN)) <= wire.MAXIMUM_TOKEN_CHARACTERS
 
@@ -60,7 +61,7 @@ class TestToken:
     def test_names_its_challenge_key_and_tells_nothing_of_it(self) -> None:
         named = Token.issue(UID, NOW).under(KEY)
         identifier = hmac.digest(KEY, b"tpm challenge key identifier v1", "sha256").hex()[:16]
-        assert str(named) == f"{UID}-{identifier}.{TOKEN.expiry}"
+        assert str(named) == f"2.{UID}-{identifier}.{TOKEN.expiry}"
         assert Token.parse(str(named)) == named
         other = TOKEN.under(bytes(32))
         assert other != named
@@ -69,7 +70,7 @@ class TestToken:
 
     def test_a_uid_that_ends_like_an_identifier_stays_whole(self) -> None:
         uid = f"{UID}-{key_identifier(bytes(32))}"
-        assert str(Token.issue(uid, NOW).under(KEY)) == f"{uid}-{key_identifier(KEY)}.{TOKEN.expiry}"
+        assert str(Token.issue(uid, NOW).under(KEY)) == f"2.{uid}-{key_identifier(KEY)}.{TOKEN.expiry}"
 
     @pytest.mark.parametrize(
         "text",
@@ -136,8 +137,9 @@ class TestToken:
 class TestSecret:
     def test_is_a_mac_over_all_that_it_is_for(self) -> None:
         parts = (
-            b"tpm challenge v1",
+            b"tpm challenge v2",
             str(TOKEN).encode(),
+            CLUSTER_UID.encode(),
             CHIP.key.name,
             CHALLENGED.attestation_key.name,
             CHALLENGED.binding.value,
@@ -154,17 +156,38 @@ class TestSecret:
             pytest.param({"endorsement_key": OTHER.key}, id="other-endorsement-key"),
             pytest.param({"attestation_key": AttestationKey(OTHER.attestation_area)}, id="other-attestation-key"),
             pytest.param({"binding": Binding(bytes(32))}, id="other-binding"),
+            pytest.param({"cluster_uid": CLUSTER_UID[:-1] + "3"}, id="other-cluster"),
+            pytest.param({"token": replace(TOKEN, version=1)}, id="other-version"),
         ],
     )
     def test_is_another_for_anything_else(self, changes: dict[str, Any]) -> None:
         assert replace(CHALLENGED, **changes).secret(KEY) != CHALLENGED.secret(KEY)
+
+    def test_one_of_version_1_is_as_it_was(self) -> None:
+        """Recorded answers have it."""
+        token = Token.parse(str(TOKEN).removeprefix("2."))
+        assert token == replace(TOKEN, version=1)
+        inputs = replace(CHALLENGED, token=token)
+        parts = (
+            b"tpm challenge v1",
+            str(token).encode(),
+            CHIP.key.name,
+            CHALLENGED.attestation_key.name,
+            CHALLENGED.binding.value,
+        )
+        message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        assert inputs.secret(KEY) == hmac.digest(KEY, message, "sha256")
 
     def test_is_another_under_another_key(self) -> None:
         assert CHALLENGED.secret(bytes(32)) != CHALLENGED.secret(KEY)
 
     def test_is_the_same_on_another_replica_and_after_a_restart(self) -> None:
         again = ChallengeInputs(
-            Token.parse(str(TOKEN)), FakeTPM.new().key, AttestationKey(CHIP.attestation_area), CHALLENGED.binding
+            Token.parse(str(TOKEN)),
+            FakeTPM.new().key,
+            AttestationKey(CHIP.attestation_area),
+            CHALLENGED.binding,
+            CLUSTER_UID,
         )
         assert again.secret(KEY) == CHALLENGED.secret(KEY)
 

@@ -516,6 +516,12 @@ class TestAnswer:
         ahead = DESK.but(now=NOW + timedelta(days=365)).challenge()
         assert DESK.denial(CHIP.answer(ahead, BINDING))[0] == "ChallengeFromTheFuture"
 
+    def test_an_answer_to_a_challenge_of_another_cluster(self) -> None:
+        """Two Clusters with one CA: the binding is the same in both."""
+        answer = CHIP.answer(DESK.but(cluster_uid="of another Cluster").challenge(), BINDING)
+        with pytest.raises(BindingMismatch):
+            DESK.ask(answer)
+
     def test_the_token_of_another_request(self) -> None:
         other = json.loads(DESK.challenge(csr_uid="other"))[wire.TOKEN_KEY]
         with pytest.raises(BindingMismatch):
