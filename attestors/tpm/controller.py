@@ -68,11 +68,11 @@ from attestors.verdict import MAXIMUM_MESSAGE_CHARACTERS, Ended, denied, not_yet
 from attestors.wire.binding import BindingMismatch, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import (
+    CHALLENGE_EXPIRED,
     CHIP_ANNOTATION,
     CHIP_NOT_NAMED,
     ENDORSEMENT_KEY_ANNOTATION,
     ENDORSEMENT_KEY_SOURCE_ANNOTATION,
-    EVIDENCE_EXPIRED,
 )
 
 
@@ -192,7 +192,7 @@ class TPMServerPlugin:
             raise MalformedEvidence(str(error)) from error
         except ChallengeExpired as error:
             # Often it expired while the request waited, for example for its node name: the node may retry at once.
-            raise denied(EVIDENCE_EXPIRED, str(error)) from error
+            raise denied(CHALLENGE_EXPIRED, str(error)) from error
         except ChallengeFromTheFuture as error:
             raise denied("ChallengeFromTheFuture", str(error)) from error
         inputs = ChallengeInputs(token, keys.endorsement, keys.attestation, request.binding, request.cluster_uid)

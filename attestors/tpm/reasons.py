@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from attestors.clouds.errors import SHARED_EXPLANATIONS
 from attestors.contract import ReasonExplanation
 
 EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
     {
+        "ChallengeExpired": ReasonExplanation(
+            "The answer to the challenge came later than five minutes after the challenge, or waited for so long.",
+            "Nothing: the node [asks again](node.md#evidence-that-runs-out), and gets another challenge. If it happens "
+            "again, find out what the request waits for, and compare the clocks.",
+        ),
         "ChallengeFromTheFuture": ReasonExplanation(
             "A replica of the controller made the challenge while its clock was ahead.",
             "Compare the clocks of the controller's replicas, and set the wrong one.",
@@ -66,7 +70,6 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "[Record the TPM's endorsement key](tpm.md#which-chip-is-in-the-machine). The message says what each "
             "source lacks.",
         ),
-        "EvidenceExpired": SHARED_EXPLANATIONS["EvidenceExpired"],
         "OperatorFileUnusable": ReasonExplanation(
             "A CA folder or the deny list cannot be read, or is malformed.",
             "[Repair the file](tpm.md#files-that-change) that the message names.",

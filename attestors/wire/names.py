@@ -60,6 +60,10 @@ CHIP_NOT_NAMED: Final = "NotNamed"
 
 EVIDENCE_EXPIRED: Final = "EvidenceExpired"
 """Denial reason, for any attestor, of evidence that was valid earlier: the node retries with new evidence."""
+CHALLENGE_EXPIRED: Final = "ChallengeExpired"
+"""The same of an answer to a challenge that comes too late: the node asks for another challenge."""
+NODE_STARTS_AGAIN: Final = frozenset({EVIDENCE_EXPIRED, CHALLENGE_EXPIRED})
+"""After these denials the node asks again at once, with a new key."""
 
 EVIDENCE_VERSION: Final = "v1"
 """The newest evidence version; nodes try it first."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from attestors.wire.names import CHALLENGE_ANNOTATION, EVIDENCE_EXPIRED, SUPPORTED_VERSIONS_ANNOTATION
+from attestors.wire.names import CHALLENGE_ANNOTATION, NODE_STARTS_AGAIN, SUPPORTED_VERSIONS_ANNOTATION
 
 CHALLENGE_ISSUED: Final = "ChallengeIssued"
 UNSUPPORTED_VERSION: Final = "UnsupportedVersion"
@@ -68,10 +68,11 @@ class Refused:
 class Outdated:
     """Denied because the evidence expired: while the request waited, or before it was sent."""
 
+    reason: str
     message: str
 
     def __str__(self) -> str:
-        return f"Denied with reason {EVIDENCE_EXPIRED}: {self.message}"
+        return f"Denied with reason {self.reason}: {self.message}"
 
 
 Decision: TypeAlias = Issued | Challenged | VersionUnsupported | Outdated | Refused
@@ -110,8 +111,8 @@ def _refusal(kind: str, condition: Mapping[str, Any], annotations: Mapping[str, 
         versions = annotations.get(SUPPORTED_VERSIONS_ANNOTATION)
         if isinstance(versions, str) and versions:
             return VersionUnsupported(tuple(part.strip() for part in versions.split(",")[:_MAXIMUM_VERSIONS]))
-    if reason == EVIDENCE_EXPIRED:
-        return Outdated(message)
+    if reason in NODE_STARTS_AGAIN:
+        return Outdated(reason, message)
     return refused
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
-from attestors.wire.names import EVIDENCE_EXPIRED
+from attestors.wire.names import CHALLENGE_EXPIRED
 from signer.bastions.metrics import BastionMetrics
 from signer.controller.access_grants import REASONS
 from signer.controller.diagnostics.connections import Closed
@@ -61,7 +61,7 @@ VALUES: Final = {
     "mode": {one.value for one in Mode},
     "outcome": {one.value for one in CloudCallOutcome} | {"failed", "succeeded"},
     "reason": {one.value for one in Reason}
-    | {EVIDENCE_EXPIRED, "PlaceChanged|PlaceUnknown"}
+    | {"EvidenceExpired|ChallengeExpired", "PlaceChanged|PlaceUnknown"}
     | REASONS
     | {one.value for one in Closed},
     "status": {"True", "False", "Unknown"},
@@ -154,7 +154,7 @@ def deny(scrape: Scrape) -> None:
 
 
 def let_evidence_run_out(scrape: Scrape) -> None:
-    scrape.metrics.decided(CLUSTER, "tpm", "Deny", EVIDENCE_EXPIRED)
+    scrape.metrics.decided(CLUSTER, "tpm", "Deny", CHALLENGE_EXPIRED)
 
 
 def meet_a_defect(scrape: Scrape) -> None:
@@ -318,7 +318,7 @@ FOREIGN_OF_ANOTHER_POD: Final = 'node_attestation_ignored_records_total{pod="ano
 DENIED: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="IdentityConflict"}}'
 DENIED_OTHERWISE: Final = DENIED.replace("IdentityConflict", "NodeNameMismatch")
 BUILTIN_APPROVED: Final = f"node_attestation_builtin_approvals_total{{{OF_CLUSTER}}}"
-RUN_OUT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="EvidenceExpired"}}'
+RUN_OUT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="ChallengeExpired"}}'
 CALLED: Final = 'node_attestation_cloud_calls_total{{service="AWS STS", operation="x", outcome="{}"}}'
 DEFECT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Defer", reason="InternalError"}}'
 TASK_FAILED: Final = 'node_attestation_task_failures_total{task="garbage collection"}'

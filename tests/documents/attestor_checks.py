@@ -128,7 +128,7 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
             ANSWER,
             "the challenge has not expired, and no clock that was too far ahead made it",
             (Token.require_valid,),
-            ("EvidenceExpired", "ChallengeFromTheFuture"),
+            ("ChallengeExpired", "ChallengeFromTheFuture"),
         ),
         Check(
             ANSWER,

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from attestors.wire.names import EVIDENCE_EXPIRED
+from attestors.wire.names import CHALLENGE_EXPIRED, EVIDENCE_EXPIRED
 from tests.documents.markdown import ROOT
 
 FOLDERS: Final = {"aws": ("aws", "clouds"), "gcp": ("gcp", "clouds"), "tpm": ("tpm",)}
@@ -19,6 +19,7 @@ CONVERTED: Final = {"aws": {"CloudObjectMissing"}}
 """Reasons of the shared ground that never reach a request: AWS says ``RoleMissing`` instead."""
 DENIED: Final = "denied"
 WAITS: Final = "waits"
+SHARED: Final[Mapping[str, str]] = {"CHALLENGE_EXPIRED": CHALLENGE_EXPIRED, "EVIDENCE_EXPIRED": EVIDENCE_EXPIRED}
 CALLS: Final[Mapping[str, str]] = {
     "denied": DENIED,
     "Denied": DENIED,
@@ -47,8 +48,8 @@ def _reasons_in(module: ast.Module) -> Iterator[tuple[str, str]]:
             for argument in chosen:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                     yield argument.value, CALLS[node.func.id]
-                elif isinstance(argument, ast.Name) and argument.id == "EVIDENCE_EXPIRED":
-                    yield EVIDENCE_EXPIRED, CALLS[node.func.id]
+                elif isinstance(argument, ast.Name) and argument.id in SHARED:
+                    yield SHARED[argument.id], CALLS[node.func.id]
         elif isinstance(node, ast.ClassDef):
             yield from _of_fault(node)
 

@@ -20,7 +20,7 @@ from keyed_mac.keys import derive_machine_key
 from attestors.wire.names import (
     CHALLENGE_ANNOTATION,
     ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION,
-    EVIDENCE_EXPIRED,
+    NODE_STARTS_AGAIN,
     Purpose,
 )
 from signer.kube.client import Client, JsonObject
@@ -39,7 +39,7 @@ MOST_CERTIFICATES: Final = 12
 """Per node. A journal keeps the last sixteen entries, from which the invariant is checked."""
 _ASK_AGAIN_SECONDS: Final = 5.0
 """Pause after a certificate that is not valid yet."""
-_START_AGAIN: Final = frozenset({EVIDENCE_EXPIRED, "ChallengeFromTheFuture", str(Reason.CLUSTER_DELETING)})
+_START_AGAIN: Final = frozenset({*NODE_STARTS_AGAIN, "ChallengeFromTheFuture", str(Reason.CLUSTER_DELETING)})
 """Denials after which a node starts over: a clock was stepped between a challenge and its answer, or the Cluster was
 being deleted, and is added again."""
 _TOLERATED: Final = timedelta(seconds=2)

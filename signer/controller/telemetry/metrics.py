@@ -15,14 +15,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
 from attestors.contract import CloudCall
-from attestors.wire.names import EVIDENCE_EXPIRED
+from attestors.wire.names import NODE_STARTS_AGAIN
 from signer.controller.telemetry.metrics_collector import ClusterGauges, MetricFamily, MetricsCollector, ProcessGauges
 from signer.model.program_version import program_version
 from signer.model.reasons import Reason
 
 NAMESPACE: Final = "node_attestation"
-_KNOWN_REASONS: Final = frozenset({*(reason.value for reason in Reason), EVIDENCE_EXPIRED})
-"""Includes the one attestor reason with a general meaning: the node posts a new request by itself."""
+_KNOWN_REASONS: Final = frozenset({*(reason.value for reason in Reason), *NODE_STARTS_AGAIN})
+"""Includes the attestor reasons with a general meaning: the node posts a new request by itself."""
 OTHER_REASON: Final = "AttestorSpecific"
 OTHER: Final = "other"
 MAXIMUM_CLOUD_OPERATIONS: Final = 64

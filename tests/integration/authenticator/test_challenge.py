@@ -116,7 +116,7 @@ def test_an_answer_that_waited_for_too_long_starts_anew_at_once_with_another_key
             waiting = admin.next()
             assert key_of(waiting) == key_of(first)
             node.time.pass_by(300)
-            admin.decide(waiting, "Denied", "EvidenceExpired", "the challenge was good until 5 minutes ago")
+            admin.decide(waiting, "Denied", "ChallengeExpired", "the challenge was good until 5 minutes ago")
             first = admin.next()
             assert ANSWER_FIELD not in json.loads(evidence_of(first))
             assert key_of(first) != key_of(waiting)

@@ -561,7 +561,7 @@ def test_an_answer_that_comes_too_late(harness: Harness, settings: dict[str, Any
     challenge = node.challenge(csr())
     clock.passed = LIFETIME
     answer = node.chip.answer(challenge, node.binding())
-    assert_denied(node.ask(csr(), answer), "EvidenceExpired", "the node starts again with a new key")
+    assert_denied(node.ask(csr(), answer), "ChallengeExpired", "the node starts again with a new key")
     again = node.with_new_key()
     assert_joined(again.attest(csr()), again)
 
@@ -575,7 +575,7 @@ def test_an_answer_again_after_its_time(harness: Harness, settings: dict[str, An
     answer = node.chip.answer(node.challenge(csr()), node.binding())
     assert_joined(node.ask(csr(), answer), node)
     clock.passed = LIFETIME
-    assert_denied(node.ask(csr(), answer), "EvidenceExpired")
+    assert_denied(node.ask(csr(), answer), "ChallengeExpired")
 
 
 def test_an_endorsement_key_on_the_deny_list_ends_renewals(harness: Harness, settings: dict[str, Any]) -> None:

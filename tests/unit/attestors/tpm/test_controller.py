@@ -35,7 +35,7 @@ from attestors.tpm.settings import TPMSettings
 from attestors.tpm.trust import Trust
 from attestors.wire.binding import Binding, BindingMismatch, CACertHash, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
-from attestors.wire.names import CHIP_ANNOTATION, EVIDENCE_EXPIRED, Purpose
+from attestors.wire.names import CHALLENGE_EXPIRED, CHIP_ANNOTATION, Purpose
 from signer.authority.der import encode, integer, sequence
 from tests.support import endorsement_certificates as write
 from tests.unit.attestors.support import (
@@ -451,7 +451,7 @@ class TestKeys:
         assert isinstance(outcome, NotProvableYet)
         assert outcome.retry_after == timedelta(minutes=2)
         assert isinstance(DESK.but(keys=lambda: (KEYS[0], b"o" * 32)).ask(answer), VerifiedIdentity)
-        assert DESK.but(now=NOW + timedelta(minutes=5)).denial(answer)[0] == EVIDENCE_EXPIRED
+        assert DESK.but(now=NOW + timedelta(minutes=5)).denial(answer)[0] == CHALLENGE_EXPIRED
 
     @pytest.mark.parametrize("identifier", [key_identifier(KEYS[0]), key_identifier(KEYS[1])])
     def test_an_answer_that_names_another_than_it_was_made_under_is_wrong(self, identifier: str) -> None:
@@ -494,7 +494,7 @@ class TestAnswer:
         in_time = DESK.but(now=NOW + LIFETIME - timedelta(microseconds=1))
         assert isinstance(in_time.ask(answer), VerifiedIdentity)
         reason, message = DESK.but(now=NOW + LIFETIME).denial(answer)
-        assert reason == "EvidenceExpired"  # after which the node asks again at once: it may have had to wait
+        assert reason == "ChallengeExpired"  # after which the node asks again at once: it may have had to wait
         assert "2026-01-02T03:09:05Z" in message
 
     @pytest.mark.parametrize("later", [1, 300])

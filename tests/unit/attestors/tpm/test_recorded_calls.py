@@ -283,7 +283,7 @@ def test_what_came_too_late_came_too_late() -> None:
     harness = DESK.but(now=DESK.now + timedelta(minutes=5))
     said, noted = judged(harness, fields)
     assert isinstance(said, Denied)
-    assert said.reason == "EvidenceExpired"
+    assert said.reason == "ChallengeExpired"
     assert again(harness, fields, noted) == said
 
 

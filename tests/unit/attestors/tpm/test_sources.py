@@ -208,7 +208,7 @@ class TestSources:
         harness = INVENTORY.but(cluster=cluster)
         assert harness.denial(CHIP.but(certificate=OTHER.certificate).first())[0] == "EndorsementCertificateRefused"
         assert harness.denial(CHIP.answer(INVENTORY.challenge(), BINDING, values=b"x"))[0] == "QuoteRefused"
-        assert harness.but(now=NOW + LIFETIME).denial(answer)[0] == "EvidenceExpired"
+        assert harness.but(now=NOW + LIFETIME).denial(answer)[0] == "ChallengeExpired"
         with pytest.raises(BindingMismatch):
             harness.ask(answer, binding_for(provider="tpm", key=ecc_key(number=99)))
         assert isinstance(harness.ask(CHIP.first(), csr_uid="a b"), Denied)

@@ -183,9 +183,10 @@ def test_annotations_mean_nothing_with_another_reason(condition: dict[str, str])
 
 
 def test_expired_evidence_has_its_own_answer() -> None:
-    answer = read_answer(request(DENIED | {"reason": "EvidenceExpired", "message": "it ran out\x1b"}))
-    assert answer == Outdated("it ran out")
-    assert str(answer) == "Denied with reason EvidenceExpired: it ran out"
+    for reason in ("EvidenceExpired", "ChallengeExpired"):
+        answer = read_answer(request(DENIED | {"reason": reason, "message": "it ran out\x1b"}))
+        assert answer == Outdated(reason, "it ran out")
+        assert str(answer) == f"Denied with reason {reason}: it ran out"
 
 
 def test_what_failed_did_not_run_out() -> None:
