@@ -174,7 +174,7 @@ class ReserveAndJournal:
             await self._reservations.reserve(other, NoRecord(), basis)
         await self._reservations.reserve(pair, record if of_this_machine else NoRecord(), basis)
         for other in hardware:
-            if not (stood and self._reservations.cached(other)):
+            if not (stood and self._reservations.is_cached_as_written_now(other, basis)):
                 await self._reservations.reserve(other, NoRecord(), basis)
 
     async def recheck_machine(self, error: Refused | Deferred, facts: MachineFacts) -> None:
