@@ -3,6 +3,7 @@
 An approval waits until its line is written, so that every certificate has a line that explains it. A denial is
 published without its line, and the failure is counted. So is any other decision once a cluster has written too much:
 the lines of a flood would push those of certificates out of the files that are kept, or fill the disk for everybody.
+A copy of a request that was approved gets a certificate that has its line; beyond that limit the copy waits.
 """
 
 from __future__ import annotations
@@ -28,11 +29,19 @@ from signer.model.signing_request import NotOurs
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER: Final = timedelta(seconds=5)
+_COPY_RETRY_AFTER: Final = timedelta(minutes=1)
 _NO_ATTESTORS: Final = Registry([])
 UNAPPROVED_BYTES: Final = 32 * 1024 * 1024
-"""Lines of one cluster at once that are not of approvals: thousands of honest ones, or some 400 of the largest."""
+"""Lines of one cluster at once that are of no new certificate: thousands of honest ones, or some 400 of the largest."""
 UNAPPROVED_BYTES_PER_SECOND: Final = 4096
 """Afterwards: 340 MiB a day, and ten times what the challenges of 5,000 nodes take."""
+
+_COPY_WAITS: Final = Defer(
+    Reason.AUDIT_LOG_UNAVAILABLE,
+    "a copy of an approved request, and a flood of requests has used up the cluster's room in the audit log",
+    _COPY_RETRY_AFTER,
+    grows=True,
+)
 
 
 class Auditing:
@@ -77,10 +86,14 @@ class Auditing:
             return decision
         try:
             line = self._line(manifest, decided_request, logged)
-            if isinstance(decision, Approve | ApproveOnly) or self._has_room(line):
+            copies = isinstance(decision, Approve) and decision.entry.csr_uid != parsed.header.uid
+            is_new = isinstance(decision, Approve | ApproveOnly) and not copies
+            if is_new or self._has_room(line):
                 await self._audit_log.append(line)
                 self._metrics.audit_lines.labels("written").inc()
                 self._append_succeeded()
+            elif copies:
+                return _COPY_WAITS
         except Exception as error:  # noqa: BLE001 - any failure must defer an approval, and only an approval
             return self._append_failed(decision, error)
         if waits:
@@ -88,12 +101,15 @@ class Auditing:
         return decision
 
     def _has_room(self, line: bytes) -> bool:
-        """Whether the line of a decision that approves nothing may be written; one that may not is counted."""
+        """Whether the line of a decision about no new certificate may be written; one that may not is counted."""
         has_room = self._unapproved.take_if_there(len(line))
         if not has_room:
             self._metrics.audit_lines.labels("omitted").inc()
         if not has_room and not self._omitting:
-            _LOG.warning("a flood of requests: not every denial is in the audit log", extra={"cluster": str(self._key)})
+            _LOG.warning(
+                "a flood of requests: not every denial is in the audit log, and copies of approved requests wait",
+                extra={"cluster": str(self._key)},
+            )
         self._omitting = not has_room
         return has_room
 

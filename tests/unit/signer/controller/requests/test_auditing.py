@@ -21,7 +21,11 @@ from signer.model.reasons import Reason
 from tests.unit.signer.builders import NODE, NOW, journal_entry, manifest, signing_request
 
 DENY = Deny(Reason.BINDING_MISMATCH, "the evidence was made for another key, cluster or signer")
-APPROVE = Approve(NODE, Reason.ATTESTED, "attested", journal_entry(), b"certificate")
+
+
+def approve(name: str) -> Approve:
+    """The certificate that was journaled for the request of that name."""
+    return Approve(NODE, Reason.ATTESTED, "attested", journal_entry(csr_uid=f"uid-of-{name}"), b"certificate")
 
 
 class Flooded:
@@ -73,8 +77,24 @@ async def test_refused_requests_without_end_neither_push_out_the_lines_of_certif
         assert flooded.path.stat().st_size < 25_000
     assert 0 < len(flooded.names()) < 50
     assert flooded.omitted() == 50 - len(flooded.names())
-    assert await flooded.decided("joins", APPROVE) is APPROVE
+    joins = approve("joins")
+    assert await flooded.decided("joins", joins) is joins
     assert flooded.names()[-1] == "joins"
+
+
+async def test_copies_of_an_approved_request_without_end_wait(flooded: Flooded) -> None:
+    """Each is approved, for the key's certificate that has its line; a token and one request suffice for the flood."""
+    original = approve("original")
+    assert await flooded.decided("copy", original) is original, "a few are as good as any request"
+    for number in range(50):
+        answer = await flooded.decided(f"copy-{number}", original)
+        assert flooded.path.stat().st_size < 25_000
+        assert answer is original or (isinstance(answer, Defer) and answer.reason == "AuditLogUnavailable")
+        assert (answer is original) is (f"copy-{number}" in flooded.names()), "no certificate without its line"
+    assert flooded.omitted()
+    assert await flooded.decided("original", original) is original
+    flooded.at += 1
+    assert await flooded.decided("copy-49", original) is original
 
 
 async def test_another_clusters_refusals_are_written_meanwhile(flooded: Flooded) -> None:
