@@ -376,7 +376,7 @@ class ReserveAndJournal:
         """
         entry = record.entry_for(request.header.uid, request.header.spec_digest)
         if isinstance(entry, JournalEntry):
-            repeated = await repeat(request, record, entry, authority, facts.now, self._signing)
+            repeated = await repeat(request, facts, record, entry, authority, self._signing)
             if not isinstance(repeated, NotRepeatable):
                 return repeated
         return await repeat_for_key(request, facts, record, authority, self._signing)
