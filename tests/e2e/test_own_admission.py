@@ -42,7 +42,12 @@ Change = Callable[[Object], None]
 
 
 def _object(resource: Resource, kind: str, spec: Object, status: Object) -> tuple[Resource, Object]:
-    metadata = {"name": NAME, "namespace": "default", "annotations": {ORDER: "x", "kept": "x"}, "labels": {"a": "b"}}
+    metadata: Object = {
+        "name": NAME,
+        "namespace": "default",
+        "annotations": {ORDER: "x", "kept": "x"},
+        "labels": {"a": "b"},
+    }
     metadata["ownerReferences"] = [FOREIGN]
     content = {"apiVersion": resource.api_version, "kind": kind, "metadata": metadata, "spec": spec}
     return resource, {**content, "status": status} if status else content
