@@ -335,7 +335,7 @@ class ReserveAndJournal:
         self, request: SigningRequest, facts: MachineFacts, snapshot: Snapshot, record: AttestedNode
     ) -> HostCertificates:
         """Those that were journaled with the certificate. If none were, a reason that holds now says more."""
-        again = await self._host_certificates.issue_again(request, snapshot.policy, record)
+        again = await self._host_certificates.issue_again(request, facts, record)
         if isinstance(again, HostCertificatesRefused) and again.reason is HostCertificateReason.NOT_JOURNALED:
             planned = self._host_certificates.plan(request, facts, partial(_note_host_keys, snapshot))
             if isinstance(planned, HostCertificatesRefused):
