@@ -389,8 +389,8 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Check the workload API server and Secret `<cluster>-kubeconfig`, or the [grants](operating.md#grants).",
         ),
         Reason.AUDIT_LOG_UNAVAILABLE: ReasonExplanation(
-            "The request may be approved, but the controller cannot write the decision to the audit log. Or it is a "
-            "copy of an approved request, and a flood of requests has used up the cluster's room in the log.",
+            "The request may be approved, but the controller cannot write the decision to the audit log. Or the "
+            "approval was journaled before, and a flood of requests has used up the cluster's room in the log.",
             "Free space on the disk of `--audit-log-path`, or fix what the controller's log names. The controller "
             "tries again every few seconds. In a flood, revoke the bootstrap token that posts the requests.",
         ),
