@@ -84,6 +84,8 @@ class _Chain:
     """The chain so far, over all files."""
 
     end: Link | None = None
+    begun: set[str] = field(default_factory=set)
+    """The chains so far. Each is given in one piece."""
     unreadable: list[tuple[Place, Unreadable]] = field(default_factory=list)
 
     def take(self, place: Place, line: AnyLine, *, first: bool) -> Iterator[Finding]:
@@ -103,6 +105,7 @@ class _Chain:
                 yield Broken(where, f"the line {one.why}")
         yield from self._joins(place, line, first=first)
         self.end = line.link
+        self.begun.add(line.chain)
 
     def _joins(self, place: Place, line: ChainedLine, *, first: bool) -> Iterator[Finding]:
         end = self.end
@@ -110,12 +113,14 @@ class _Chain:
             yield Broken(place, "the file does not begin with a start line")
         if end is None:
             if line.sequence:
-                yield Noticed(
-                    place, f"begins with line {line.sequence} of its chain: the lines before it are not given"
-                )
+                yield Noticed(place, _begins_later(line))
         elif line.chain != end.chain:
             if line.kind == START and line.sequence == 0:
                 yield Noticed(place, "a new chain begins: it is not linked to the lines before it")
+            elif first and line.kind == START and line.chain not in self.begun:
+                yield Noticed(
+                    place, f"a new chain {_begins_later(line)}"
+                )  # of another replica, whose oldest are deleted
             else:
                 yield Broken(place, "the line is of another chain than the one before it")
         elif (line.sequence, line.previous) != (end.sequence + 1, end.digest):
@@ -128,6 +133,10 @@ class _Chain:
                 yield Broken(where, f"the line {one.why}")
             else:
                 yield Noticed(where, f"the last line {one.why}: it was being written, or the controller was stopped")
+
+
+def _begins_later(line: ChainedLine) -> str:
+    return f"begins with line {line.sequence} of its chain: the lines before it are not given"
 
 
 def _gap(line: ChainedLine, end: Link) -> str:

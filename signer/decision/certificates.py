@@ -32,6 +32,7 @@ from signer.authority.errors import CertificateAuthorityUnavailable
 from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import KUBELET_KINDS, AttestedNode, JournalEntry
+from signer.model.reservation import CLOCKS_APART
 from signer.model.signing_request import SigningRequest
 from signer.rules.machine import MachineFacts, is_being_deleted
 from signer.rules.request import certificate_duration, public_key_digest, requested_duration
@@ -193,17 +194,21 @@ def journal_entry(
 
 async def repeat(
     request: SigningRequest,
+    facts: MachineFacts,
     record: AttestedNode,
     entry: JournalEntry,
     authority: IssuingSet,
-    now: datetime,
     signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
     """Create the certificate of a journal entry again, after a crash between journal and certificate.
 
-    The CA may have a new certificate for its old key, which is valid only since then.
+    The CA may have a new certificate for its old key, which is valid only since then. Policy or floor may have become
+    stricter: a certificate that would be valid for longer than they let it is planned again.
     """
-    if not fits(entry, authority, request.header.signer.purpose, now):
+    longest = certificate_duration(
+        facts.policy, facts.purpose, facts.identity.security, deleting=is_being_deleted(facts)
+    )
+    if not fits(entry, authority, facts.purpose, facts.now) or entry.not_after > facts.now + longest + CLOCKS_APART:
         return NotRepeatable()
     try:
         issuance = planned(request, record.node_name, entry)
@@ -235,7 +240,7 @@ async def repeat_for_key(
         life = entry.not_after - entry.not_before
         if life + _AS_LONG < wanted.not_after - wanted.not_before or entry.not_before + life / 2 <= facts.now:
             continue
-        repeated = await repeat(request, record, entry, authority, facts.now, signing)
+        repeated = await repeat(request, facts, record, entry, authority, signing)
         if not isinstance(repeated, NotRepeatable):
             return repeated
     return NotRepeatable()

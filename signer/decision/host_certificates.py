@@ -51,6 +51,7 @@ from signer.model.host_keys import (
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
+from signer.model.reservation import CLOCKS_APART
 from signer.model.seal import ControllerKeys, KeyUse, joined
 from signer.model.signing_request import SigningRequest
 from signer.model.ssh_access import SSHSettings
@@ -59,6 +60,7 @@ from signer.rules.host_certificates import (
     HostKeysNotCertified,
     HostNameFacts,
     ProvenHostKeys,
+    host_certificate_end,
     host_names,
     key_id_of,
     planned_host_keys,
@@ -239,14 +241,14 @@ class HostCertificateIssuer:
             return planned
         return await self._signed(planned, record)
 
-    async def issue_again(self, request: SigningRequest, policy: Policy, record: AttestedNode) -> HostCertificates:
+    async def issue_again(self, request: SigningRequest, facts: MachineFacts, record: AttestedNode) -> HostCertificates:
         """The certificates that were journaled for the host keys of a request whose kubelet certificate is published
         again.
 
         Raises:
             Deferred: as :meth:`plan`.
         """
-        asked = self._asked(request, policy)
+        asked = self._asked(request, facts.policy)
         if isinstance(asked, NotAsked):
             return NOT_ASKED
         try:
@@ -256,6 +258,8 @@ class HostCertificateIssuer:
         recorded = record.ssh
         if not isinstance(recorded, AttestedHostKeys) or not recorded.has(frozenset(proven.keys)):
             return _not_journaled("no host certificates were journaled for these host keys with it")
+        if recorded.not_after > host_certificate_end(facts, asked.settings) + CLOCKS_APART:
+            return _not_journaled("they would be valid for longer than the policy lets them now")
         return await self._signed(recorded, record)
 
     async def answered(self, node_name: str, issued: HostCertificatesIssued) -> None:

@@ -174,7 +174,7 @@ class ReserveAndJournal:
             await self._reservations.reserve(other, NoRecord(), basis)
         await self._reservations.reserve(pair, record if of_this_machine else NoRecord(), basis)
         for other in hardware:
-            if not (stood and self._reservations.cached(other)):
+            if not (stood and self._reservations.is_cached_as_written_now(other, basis)):
                 await self._reservations.reserve(other, NoRecord(), basis)
 
     async def recheck_machine(self, error: Refused | Deferred, facts: MachineFacts) -> None:
@@ -335,7 +335,7 @@ class ReserveAndJournal:
         self, request: SigningRequest, facts: MachineFacts, snapshot: Snapshot, record: AttestedNode
     ) -> HostCertificates:
         """Those that were journaled with the certificate. If none were, a reason that holds now says more."""
-        again = await self._host_certificates.issue_again(request, snapshot.policy, record)
+        again = await self._host_certificates.issue_again(request, facts, record)
         if isinstance(again, HostCertificatesRefused) and again.reason is HostCertificateReason.NOT_JOURNALED:
             planned = self._host_certificates.plan(request, facts, partial(_note_host_keys, snapshot))
             if isinstance(planned, HostCertificatesRefused):
@@ -376,7 +376,7 @@ class ReserveAndJournal:
         """
         entry = record.entry_for(request.header.uid, request.header.spec_digest)
         if isinstance(entry, JournalEntry):
-            repeated = await repeat(request, record, entry, authority, facts.now, self._signing)
+            repeated = await repeat(request, facts, record, entry, authority, self._signing)
             if not isinstance(repeated, NotRepeatable):
                 return repeated
         return await repeat_for_key(request, facts, record, authority, self._signing)

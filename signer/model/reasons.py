@@ -389,9 +389,10 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Check the workload API server and Secret `<cluster>-kubeconfig`, or the [grants](operating.md#grants).",
         ),
         Reason.AUDIT_LOG_UNAVAILABLE: ReasonExplanation(
-            "The request may be approved, but the controller cannot write the decision to the audit log.",
+            "The request may be approved, but the controller cannot write the decision to the audit log. Or the "
+            "approval was journaled before, and a flood of requests has used up the cluster's room in the log.",
             "Free space on the disk of `--audit-log-path`, or fix what the controller's log names. The controller "
-            "tries again every few seconds.",
+            "tries again every few seconds. In a flood, revoke the bootstrap token that posts the requests.",
         ),
         Reason.INTERNAL_ERROR: ReasonExplanation(
             "The controller or an attestor has a defect. Nothing is approved or denied because of it.",

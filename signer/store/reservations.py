@@ -105,7 +105,7 @@ class Reservations:
             Deferred: other clients keep changing the same objects, or one of them is unreadable.
             ApiError: from the management cluster.
         """
-        if _names(record, pair) and self._is_cached_as_written_now(pair, basis):
+        if _names(record, pair) and self.is_cached_as_written_now(pair, basis):
             return
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(_Changed), self._follow(pair) as event_history:
@@ -150,8 +150,12 @@ class Reservations:
         """
         return isinstance(self._caches.authentic_reservations.of(pair), Reserved)
 
-    def _is_cached_as_written_now(self, pair: Pair, basis: Basis) -> bool:
-        """Whether the cache has both sides as this controller would write them now."""
+    def is_cached_as_written_now(self, pair: Pair, basis: Basis) -> bool:
+        """Whether the cache has both sides as this controller would write them now, under the current key.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
         found = self._caches.authentic_reservations.of(pair)
         return (
             isinstance(found, Reserved)

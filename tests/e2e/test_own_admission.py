@@ -35,13 +35,20 @@ VALUES: Final = {
 OTHER: Final = {"type": "Ready", "status": "True", "reason": "Fine", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 OURS: Final = {**OTHER, "type": "NodeAttested"}
 OWNER: Final = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": NAME, "uid": "c-1"}
+FOREIGN: Final = {"apiVersion": "v1", "kind": "ConfigMap", "name": "set-by-somebody", "uid": "f-1"}
 
 Object = dict[str, Any]
 Change = Callable[[Object], None]
 
 
 def _object(resource: Resource, kind: str, spec: Object, status: Object) -> tuple[Resource, Object]:
-    metadata = {"name": NAME, "namespace": "default", "annotations": {ORDER: "x", "kept": "x"}, "labels": {"a": "b"}}
+    metadata: Object = {
+        "name": NAME,
+        "namespace": "default",
+        "annotations": {ORDER: "x", "kept": "x"},
+        "labels": {"a": "b"},
+    }
+    metadata["ownerReferences"] = [FOREIGN]
     content = {"apiVersion": resource.api_version, "kind": kind, "metadata": metadata, "spec": spec}
     return resource, {**content, "status": status} if status else content
 
@@ -130,7 +137,7 @@ def _changed(*path: str, value: Any) -> Change:
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("policy", _changed("metadata", "ownerReferences", value=[OWNER])),
+        ("policy", _changed("metadata", "ownerReferences", value=[FOREIGN, OWNER])),
         ("policy", _changed("metadata", "annotations", value={"kept": "x"})),
         ("machine", _changed("status", "conditions", value=[OTHER, OURS])),
         ("machine", _changed("status", "conditions", value=[OURS, OTHER])),
@@ -145,6 +152,10 @@ def test_what_the_controller_writes(controller: RawClient, name: str, change: Ch
 @pytest.mark.parametrize(
     ("name", "change"),
     [
+        ("policy", _changed("metadata", "ownerReferences", value=[FOREIGN, {**OWNER, "kind": "ConfigMap"}])),
+        ("policy", _changed("metadata", "ownerReferences", value=[FOREIGN, {**OWNER, "apiVersion": "example.org/v1"}])),
+        ("policy", _changed("metadata", "ownerReferences", value=[FOREIGN, {**OWNER, "name": "another"}])),
+        ("policy", _changed("metadata", "ownerReferences", value=[OWNER])),
         ("policy", _changed("spec", "mode", value="Enforce")),
         ("policy", _changed("spec", "authorizedAttestors", value=[{"name": "insecure"}])),
         ("policy", _changed("metadata", "labels", value={"a": "c"})),
@@ -168,3 +179,12 @@ def test_what_the_controller_writes(controller: RawClient, name: str, change: Ch
 def test_what_it_never_writes(controller: RawClient, admin: RawClient, name: str, change: Change) -> None:
     assert _put(controller, name, change) == 403
     assert _put(admin, name, change) == 200, "others may"
+
+
+def test_it_deletes_no_policy(controller: RawClient, admin: RawClient) -> None:
+    """With ``rbac.ownerReferences`` its role allows that. Enforce would end with the policy."""
+    path = NODE_ATTESTATION_POLICIES.object(NAME, "default")
+    answer = controller.delete(path, dryRun="All")
+    assert answer.status == 403
+    assert "the controller deletes no policy" in str(answer.body)
+    assert admin.delete(path, dryRun="All").status == 200

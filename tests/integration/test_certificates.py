@@ -10,6 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from signer.configuration import OperatorAttestor
 from signer.kube.errors import Forbidden
 from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, NODE_ATTESTATION_POLICIES
 from signer.testing.fixtures import embedded_api
@@ -209,7 +210,7 @@ def test_broken_settings_show_in_the_policy(harness: Harness) -> None:
     """The test attestor without its key: a condition, and requests wait."""
     cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
-    harness.run(attestors={})
+    harness.run(attestors={"keyed-mac": OperatorAttestor()})
     condition = harness.wait_for_condition(cluster, "AttestorsConfigured", "False")
     assert condition["reason"] == "AttestorUnavailable"
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -23,6 +24,7 @@ from tests.integration.fixtures import (
     CONTROLLER_USER,
     Harness,
     assert_one_certificate,
+    certificate_of,
     keys_of,
     node_of,
     provider_id,
@@ -137,6 +139,21 @@ def test_what_did_not_change_gets_the_journaled_certificate(harness: Harness, cl
     release()
     assert cluster.wait_until_decided("csr").condition == "Approved"
     assert_one_certificate(harness, cluster, "m", "csr")
+
+
+def test_a_shorter_lifetime_holds_for_what_was_journaled_before(harness: Harness) -> None:
+    """The workload API server, which holds the certificate off, gains none that is below the operator's floor."""
+    cluster = harness.cluster()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    controller = harness.run()
+    release = until_approved(cluster)
+    controller.stop()
+    policy = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    harness.management.client.patch(policy, {"spec": {"certificates": {"clientDuration": "1h"}}})
+    release()
+    harness.run()
+    certificate = certificate_of(cluster.wait_until_decided("csr"))
+    assert certificate.not_valid_after_utc <= datetime.now(UTC) + timedelta(hours=1)
 
 
 def _refuse_tokens(harness: Harness, cluster: WorldCluster) -> None:

@@ -229,11 +229,11 @@ class Restoration:
         async with client as workload:
             # First, because an extended token must never coincide with auto-approval.
             await self._end_extensions(key, workload)
+            if self._caches.floors.of(key.namespace).mode is Mode.ENFORCE:
+                raise _NotNow("the operator's floor for this namespace is mode Enforce, with or without a policy")
             await self._end_refusal(key, workload)
             if nothing_saved:
                 return
-            if self._caches.floors.of(key.namespace).mode is Mode.ENFORCE:
-                raise _NotNow("the operator's floor for this namespace is mode Enforce, with or without a policy")
             # Without a policy, none names other Secrets.
             choose = ChosenSecrets(key, self._caches, AllowedAuthorities())
             source = AuthoritySource(self._management, key, choose=choose, now=self._now, monotonic=self._monotonic)

@@ -1,6 +1,7 @@
-"""Notices that the restricted kubeconfig of one workload cluster was made, renewed or deleted, and reconnects with it.
+"""Notices that the restricted kubeconfig of one workload cluster was made or renewed, and reconnects with it.
 
-The controller does not watch Secrets. Without this, a new kubeconfig would be used from the next failure on.
+The controller does not watch Secrets. Without this, a new kubeconfig would be used from the next failure on. A deleted
+one ends no connection: its credential is as good as before.
 """
 
 from __future__ import annotations

@@ -90,6 +90,23 @@ def test_a_line_of_another_chain(log: Path, tmp_path: Path) -> None:
     assert said(log) == ["the line is of another chain than the one before it"]
 
 
+def test_logs_of_two_replicas_whose_oldest_files_are_deleted(tmp_path: Path) -> None:
+    """The bound of kept files deletes the beginning of each chain, and not only that of the one that is read first."""
+    for replica in ("a", "b"):
+        lines = FileLines(tmp_path / f"{replica}.log", 1000, 1)
+        for number in range(8):
+            lines.write([b'{"number":%d,"filling":"%s"}' % (number, b"x" * 300)])
+        lines.close()
+    files = files_in_order(sorted(tmp_path.glob("*.log")))
+    assert broken(*files) == []
+    remarks = said(*files)
+    assert len(remarks) == 2
+    assert all("the lines before it are not given" in remark for remark in remarks)
+    first, second, *others = files
+    assert len(others) == 2
+    assert broken(second, others[0], first) != [], "a chain that was given before does not begin again"
+
+
 def test_junk_among_the_lines(log: Path) -> None:
     lines = lines_of(log)
     log.write_bytes(b"".join([*lines[:3], b"junk\n", *lines[3:]]))

@@ -134,7 +134,7 @@ class TestRepeat:
     async def test_the_same_certificate_again(self, algorithm: EncryptionAlgorithm) -> None:
         chosen = authority(4, algorithm)
         request, record, entry, certificate = await issued(chosen=chosen)
-        repeated = await repeat(request, record, entry, chosen, NOW)
+        repeated = await repeat(request, machine_facts(record=record, now=NOW), record, entry, chosen)
         assert isinstance(repeated, Approve)
         assert repeated.certificate == certificate.pem
         assert (repeated.node_name, repeated.reason, repeated.entry) == (NODE, "Attested", entry)
@@ -142,7 +142,9 @@ class TestRepeat:
     async def test_another_certificate_than_the_journals_is_planned_anew(self) -> None:
         request, record, entry, _ = await issued()
         other = replace(entry, certificate_digest="00" * 32)
-        assert isinstance(await repeat(request, record, other, authority(), NOW), NotRepeatable)
+        assert isinstance(
+            await repeat(request, machine_facts(record=record, now=NOW), record, other, authority()), NotRepeatable
+        )
 
     async def test_of_a_ca_certificate_that_was_renewed_for_its_key_is_planned_anew(self) -> None:
         """It begins before the CA's new certificate, so it cannot be made again; that must not be for ever."""
@@ -151,13 +153,28 @@ class TestRepeat:
         request, record, entry, _ = await issued(chosen=chosen)
         later = renewed(key, NOW + timedelta(hours=1))
         assert signing_hash(later, Purpose.CLIENT) == signing_hash(chosen, Purpose.CLIENT)
-        assert isinstance(await repeat(request, record, entry, later, NOW + timedelta(hours=1)), NotRepeatable)
+        assert isinstance(
+            await repeat(request, machine_facts(record=record, now=NOW + timedelta(hours=1)), record, entry, later),
+            NotRepeatable,
+        )
 
     async def test_one_that_no_longer_fits_is_planned_anew(self) -> None:
         request, record, entry, _ = await issued()
-        assert isinstance(await repeat(request, record, entry, authority(2), NOW), NotRepeatable)
+        assert isinstance(
+            await repeat(request, machine_facts(record=record, now=NOW), record, entry, authority(2)), NotRepeatable
+        )
         late = entry.not_after - timedelta(minutes=9)
-        assert isinstance(await repeat(request, record, entry, authority(), late), NotRepeatable)
+        assert isinstance(
+            await repeat(request, machine_facts(record=record, now=late), record, entry, authority()), NotRepeatable
+        )
+
+    async def test_one_that_lives_longer_than_the_policy_lets_it_now_is_planned_anew(self) -> None:
+        """A workload API server could keep it waiting from before the operator's floor."""
+        request, record, entry, _ = await issued()
+        facts = machine_facts(record=record, policy=builders.policy(certificates={"clientDuration": "1h"}))
+        assert isinstance(await repeat(request, facts, record, entry, authority()), NotRepeatable)
+        assert isinstance(await repeat_for_key(request, facts, record, authority()), NotRepeatable)
+        assert plan(request, facts, authority()).not_after <= NOW + timedelta(hours=1)
 
 
 class TestRepeatForKey:

@@ -128,7 +128,7 @@ async def test_the_same_record_gives_the_same_bytes(world: World) -> None:
     assert isinstance(planned, AttestedHostKeys)
     kept = replace(record(), ssh=planned)
     first = await world.issuer.issue(planned, kept)
-    again = await world.issuer.issue_again(asking(), ON, kept)
+    again = await world.issuer.issue_again(asking(), facts(), kept)
     assert isinstance(first, HostCertificatesIssued)
     assert first == again
 
@@ -138,9 +138,19 @@ async def test_after_a_rotation_of_the_controller_key(world: World) -> None:
     kept = replace(record(), ssh=planned)
     first = await world.issuer.issue(planned, kept)
     world.keys = ControllerKeys(b"n" * 32, b"k" * 32)
-    assert await world.issuer.issue_again(asking(), ON, kept) == first
+    assert await world.issuer.issue_again(asking(), facts(), kept) == first
     world.keys = ControllerKeys(b"n" * 32)
-    assert why(await world.issuer.issue_again(asking(), ON, kept)) is HostCertificateReason.NOT_JOURNALED
+    assert why(await world.issuer.issue_again(asking(), facts(), kept)) is HostCertificateReason.NOT_JOURNALED
+
+
+async def test_what_would_live_longer_than_the_policy_lets_it_now_is_not_signed_again(world: World) -> None:
+    """A workload API server could keep the answer waiting from before the operator's floor."""
+    kept = replace(record(), ssh=world.plan(asking(), facts()))
+    shorter = machine_facts(policy=policy(ssh={"hostCertificateDuration": "1h"}))
+    assert why(await world.issuer.issue_again(asking(), shorter, kept)) is HostCertificateReason.NOT_JOURNALED
+    fresh = cast("AttestedHostKeys", world.plan(asking(), shorter))
+    issued = await world.issuer.issue_again(asking(), shorter, replace(kept, ssh=fresh))
+    assert isinstance(issued, HostCertificatesIssued)
 
 
 async def test_two_entries_have_two_nonces(world: World) -> None:
@@ -161,13 +171,13 @@ async def test_another_authority_signs_no_entry_of_the_former(world: World) -> N
     planned = world.plan(asking(), facts())
     world.answer = authority(101)
     kept = replace(record(), ssh=planned)
-    assert why(await world.issuer.issue_again(asking(), ON, kept)) is HostCertificateReason.NOT_JOURNALED
+    assert why(await world.issuer.issue_again(asking(), facts(), kept)) is HostCertificateReason.NOT_JOURNALED
 
 
 async def test_a_repeated_answer_is_for_the_host_keys_of_the_request(world: World) -> None:
     kept = replace(record(), ssh=world.plan(asking(), facts()))
-    assert why(await world.issuer.issue_again(asking(OTHER), ON, kept)) is HostCertificateReason.NOT_JOURNALED
-    assert why(await world.issuer.issue_again(asking(), ON, record())) is HostCertificateReason.NOT_JOURNALED
+    assert why(await world.issuer.issue_again(asking(OTHER), facts(), kept)) is HostCertificateReason.NOT_JOURNALED
+    assert why(await world.issuer.issue_again(asking(), facts(), record())) is HostCertificateReason.NOT_JOURNALED
 
 
 @pytest.mark.parametrize("asked", [lambda: asking(purpose=Purpose.SERVING), signing_request])

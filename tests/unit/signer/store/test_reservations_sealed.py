@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
+from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Cause, Unreachable
 from signer.kube.resources import SECRETS
 from signer.model.decision import Deferred
+from signer.model.record import MachineKey
 from signer.model.reservation import (
     CLOCKS_APART,
     FROM_RECORD,
@@ -29,7 +31,7 @@ from signer.store.authentic_records import KeysUnavailable
 from signer.store.controller_key import SECRET_NAME, controller_key_secret
 from signer.store.reservations import Reservations
 from tests.support.reservations import ATTESTED, KEYS, LONG_BEFORE, reservation_spec
-from tests.unit.signer.builders import record
+from tests.unit.signer.builders import machine_facts, record, verified
 from tests.unit.signer.store.interleavings import Calls, World, drive, explore, inventory_of
 from tests.unit.signer.store.scenario import NAMESPACE, Actor, End, ExistingSide, Scenario, pair
 
@@ -229,6 +231,22 @@ def test_after_a_rotation_of_the_key_it_is_sealed_anew() -> None:
     drive(controller.reservations.reserve(OURS, of_this_pair(), ATTESTED))
     verified = [ReservationSeals(ROTATED).verify(side) for side in controller.found()]
     assert verified == [Authentic(Generation.CURRENT)] * 2
+
+
+def test_after_a_rotation_of_the_key_the_pair_of_the_hardware_is_sealed_anew_too() -> None:
+    """Otherwise all of them lapse with the previous key: another Machine could have the chip until the next renewal."""
+    facts = machine_facts(proven=replace(verified(), hardware="chip:1"))
+    pairs = [identity := Pair(MachineKey.of(facts.machine), facts.identity), identity.of_hardware("chip:1")]
+    controller = Controller(*both(pairs[0]), *both(pairs[1]), keys=ROTATED)
+    for side in (*controller.found(pairs[0]), *controller.found(pairs[1])):
+        controller.caches.reservations.written(controller.world.objects[side.name])
+    parts = cast("Any", (None, controller.caches, controller.reservations, None, None))
+    nothing = cast("Any", None)
+    renewal = ReserveAndJournal(facts.machine.cluster, *parts, serving=nothing, host_certificates=nothing)
+    drive(renewal.reserve(facts, lambda compared: None))
+    for one in pairs:
+        verified_sides = [ReservationSeals(ROTATED).verify(side) for side in controller.found(one)]
+        assert verified_sides == [Authentic(Generation.CURRENT)] * 2
 
 
 @pytest.mark.parametrize("basis", [ATTESTED, LATER, FROM_RECORD])

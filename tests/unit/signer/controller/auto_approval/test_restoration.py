@@ -45,6 +45,15 @@ pytestmark = pytest.mark.slow
 
 __all__ = ["harness"]
 
+
+async def install_refusal(harness: RestorationHarness) -> None:
+    """What Enforce installs in the workload cluster."""
+    serve_admission_policies(harness.api)
+    async with Client(harness.api.connection()) as workload:
+        for one in (TOKENS, NODES):
+            await install(one.policy, workload)
+
+
 # What is restored
 
 
@@ -58,12 +67,9 @@ async def test_a_policy_that_was_deleted_while_no_controller_ran(harness: Restor
 
 async def test_the_admission_policies_go_too_even_if_nothing_was_removed(harness: RestorationHarness) -> None:
     """A cluster whose bindings were gone before Enforce, and whose policy was deleted while no controller ran."""
-    serve_admission_policies(harness.api)
     manifest = await harness.management.get(CLUSTER)
     await harness.removed.remember(ClusterIdentity(KEY, manifest["metadata"]["uid"], harness.cluster.ca_cert_hash))
-    async with Client(harness.api.connection()) as workload:
-        for one in (TOKENS, NODES):
-            await install(one.policy, workload)
+    await install_refusal(harness)
     assert len(harness.api.objects("validatingadmissionpolicies")) == 2
     async with harness.running():
         await asyncio.to_thread(wait_until, lambda: harness.config_maps() == [], "nothing is kept any more")
@@ -197,14 +203,17 @@ async def test_a_cluster_that_is_paused_or_moving(harness: RestorationHarness, p
 async def test_a_deleted_policy_does_not_lift_the_floor(harness: RestorationHarness) -> None:
     """A tenant who may not say Observe could otherwise delete the policy, and have auto-approval back."""
     await harness.remove()
+    await install_refusal(harness)
     enforce = NamespaceFloor(frozenset({KEY.namespace}), False, Floor(Mode.ENFORCE))
     harness.caches.floors = Floors((enforce,))
     with pytest.raises(_NotNow, match="floor"):
         await harness.restoration._restore(KEY)
     assert not {FIRST, RENEWAL} & harness.bindings().keys()
+    assert len(harness.api.objects("validatingadmissionpolicies")) == 2, "kubeadm upgrade brings the bindings back"
     harness.caches.floors = Floors((replace(enforce, namespaces=frozenset({"elsewhere"})),))
     await harness.restoration._restore(KEY)
     assert {FIRST, RENEWAL} <= harness.bindings().keys()
+    assert harness.api.objects("validatingadmissionpolicies") == []
 
 
 async def test_a_cluster_of_another_watch_filter(harness: RestorationHarness) -> None:
