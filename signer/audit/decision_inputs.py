@@ -29,6 +29,7 @@ from attestors.contract import (
 )
 from attestors.wire.binding import Binding
 from signer.audit.values import MAY_BE_MISSING, InvalidValue
+from signer.model.authority_sharing import NOT_SHARED, SharedAuthorities
 from signer.model.bootstrap_token import (
     NodeAsks,
     TokenAsks,
@@ -86,6 +87,7 @@ class RequestStage:
     signing_ca_cert_hash: str
     ca_not_after: datetime
     waiting_ca_cert_hashes: frozenset[str] = field(default=frozenset(), metadata=MAY_BE_MISSING)
+    shared: SharedAuthorities = field(default=NOT_SHARED, metadata=MAY_BE_MISSING)
 
 
 @dataclass(frozen=True, slots=True)

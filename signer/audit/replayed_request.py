@@ -148,6 +148,7 @@ class ReplayedRequest:
             insecure_allowed=self.stage.insecure_allowed,
             operator_allows=self.stage.operator_allows,
             ca_cert_hashes=self.stage.ca_cert_hashes,
+            shared=self.stage.shared,
             waiting_ca_cert_hashes=self.stage.waiting_ca_cert_hashes,
         )
 

@@ -54,6 +54,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
           suffixes: [ca, cca]
           suffixesByNamespace:
             team-a: [ca, kubelet-client-ca]
+          sharedBy: [[team-a, team-b/one]]
         floors:
           - namespaces: ["*"]
             mode: Enforce

@@ -74,6 +74,7 @@ from signer.controller.telemetry.recorder import Recorder
 from signer.controller.wait_for_api import cluster_api
 from signer.controller.workload_access import WorkloadConnector
 from signer.decision.attestor_set import AttestorTimings
+from signer.decision.authority_sharing import AuthoritySharing, hashes_of
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.decision.clocks import ClusterClocks
 from signer.decision.decider import Decider
@@ -285,6 +286,7 @@ def compose_workload_cluster(
         key,
         caches=caches,
         authority_source=authority_source,
+        sharing=AuthoritySharing(key, caches, configuration.authorities.shared_by),
         decider=decider,
         bootstrap_tokens=shared.bootstrap_tokens,
         policy_owner=PolicyOwner(shared.management, caches.version.clusters),
@@ -338,6 +340,7 @@ def _compose_authorities(
         now=options.now,
         monotonic=options.monotonic,
     )
+    source.on_change(partial(_note_authorities, key, source, shared.caches))
     canary = CanaryService(
         key,
         source=source,
@@ -349,6 +352,12 @@ def _compose_authorities(
         random=random,
     )
     return source, canary
+
+
+def _note_authorities(key: ClusterKey, source: AuthoritySource, caches: Caches) -> None:
+    """Tell the index of all Clusters' CAs. What cannot be read now stays as it was."""
+    for found in source.last_read():
+        caches.authorities.loaded(key, hashes_of(found))
 
 
 async def _run(

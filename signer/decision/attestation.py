@@ -38,6 +38,7 @@ from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 from signer.authority import IssuingSet
 from signer.decision.attestor_set import AttestorTiming, AttestorTimings, TimedAwaitable
 from signer.decision.authority_secrets import AuthorityUnavailable
+from signer.decision.authority_sharing import AuthoritySharing
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.cached_facts import MachineSearch
 from signer.decision.lookups import ConfinedLookups, Lookups
@@ -185,11 +186,13 @@ class Attestation:
         self,
         key: ClusterKey,
         authority_source: AuthoritySource,
+        sharing: AuthoritySharing,
         attestation_requests: AttestationRequests,
         timings: AttestorTimings,
     ) -> None:
         self._key = key
         self._authority_source = authority_source
+        self._sharing = sharing
         self._attestation_requests = attestation_requests
         self._timings = timings
 
@@ -221,7 +224,11 @@ class Attestation:
     def facts(
         self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: IssuingSet
     ) -> RequestFacts:
-        """The facts for the checks of the request."""
+        """The facts for the checks of the request.
+
+        Raises:
+            Deferred: the controller key is not available, and decides whether another Cluster has one of the CAs.
+        """
         known = authority.waiting_hashes | self._attestation_requests.recorded_authorities()
         signing = authority.signer_of(request.header.signer.purpose).certificate
         facts = RequestFacts(
@@ -232,6 +239,7 @@ class Attestation:
             insecure_allowed=snapshot.attestors.insecure_allowed,
             operator_allows=snapshot.attestors.operator_allows(description.provider),
             ca_cert_hashes=authority.accepted_hashes,
+            shared=self._sharing.shared(authority),
             waiting_ca_cert_hashes=known - authority.accepted_hashes,
         )
         snapshot.decision_inputs.request = RequestStage(
@@ -242,6 +250,7 @@ class Attestation:
             signing.public_key_hash,
             signing.not_after,
             facts.waiting_ca_cert_hashes,
+            facts.shared,
         )
         return facts
 

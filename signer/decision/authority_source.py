@@ -168,18 +168,20 @@ class AuthoritySource:
         self._monotonic = monotonic
         self._kept: _Kept | None = None
         self._reading = asyncio.Lock()
-        self._changed: Callable[[], None] = lambda: None
+        self._listeners: list[Callable[[], None]] = []
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` whenever a read gives other CAs than the read before."""
-        self._changed = changed
+        self._listeners.append(changed)
+
+    def last_read(self) -> tuple[IssuingSet, ...]:
+        """The CAs that were last read; empty if none could be read."""
+        kept = self._kept
+        return (kept.answer,) if kept is not None and isinstance(kept.answer, IssuingSet) else ()
 
     def expiry(self) -> tuple[datetime, ...]:
         """When the first of the CAs that were last read expires; empty if none could be read."""
-        kept = self._kept
-        if kept is None or not isinstance(kept.answer, IssuingSet):
-            return ()
-        return (kept.answer.not_after,)
+        return tuple(one.not_after for one in self.last_read())
 
     async def authority(self, *, not_before: float = float("-inf")) -> IssuingSet:
         """The CAs for signing and for verification, from a read of the Secrets at ``not_before`` (of the monotonic
@@ -212,7 +214,8 @@ class AuthoritySource:
         before = self._kept
         kept = self._kept = await self._read(before, choice, not_before)
         if before is None or kept.answer is not before.answer:
-            self._changed()
+            for changed in self._listeners:
+                changed()
         return kept
 
     async def _read(self, before: _Kept | None, choice: AuthorityChoice, not_before: float) -> _Kept:

@@ -20,6 +20,7 @@ from signer.configuration import Configuration
 from signer.decision.approval_seals import ApprovalSeals
 from signer.decision.attestation import Attestation, AttestationRequests
 from signer.decision.attestor_set import AttestorSet, AttestorTimings
+from signer.decision.authority_sharing import AuthoritySharing
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.authority_trust import AuthorityTrust
 from signer.decision.builtin_serving import BuiltinServing
@@ -117,7 +118,11 @@ class Decider:
         self._snapshots = Snapshots(key, configuration, registry, caches, now, monotonic)
         self._trace = trace
         self._attestation = Attestation(
-            key, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
+            key,
+            authority_source,
+            AuthoritySharing(key, caches, configuration.authorities.shared_by),
+            AttestationRequests(key, caches, tokens, lookups),
+            timings,
         )
         serving = ServingFactsSource(
             caches, configuration.serving_networks, services_report, control_plane, configuration.reserved_names

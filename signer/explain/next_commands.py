@@ -132,6 +132,7 @@ _BY_REASON: Final[Mapping[str, Commands]] = MappingProxyType(
         Reason.ATTESTOR_UNAVAILABLE: _policy,
         Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE: _authority,
         Reason.CERTIFICATE_AUTHORITY_CHANGING: _authority,
+        Reason.CERTIFICATE_AUTHORITY_SHARED: _authority,
         Reason.CERTIFICATE_AUTHORITY_NOT_TRUSTED: _authority,
         Reason.CERTIFICATE_AUTHORITY_NOT_PROVEN: _policy,
         Reason.CONTROLLER_KEY_UNAVAILABLE: _controller_key,

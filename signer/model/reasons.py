@@ -79,6 +79,7 @@ class Reason(enum.StrEnum):
     ATTESTOR_UNAVAILABLE = "AttestorUnavailable"
     CERTIFICATE_AUTHORITY_UNAVAILABLE = "CertificateAuthorityUnavailable"
     CERTIFICATE_AUTHORITY_CHANGING = "CertificateAuthorityChanging"
+    CERTIFICATE_AUTHORITY_SHARED = "CertificateAuthorityShared"
     CERTIFICATE_AUTHORITY_NOT_TRUSTED = "CertificateAuthorityNotTrusted"
     CERTIFICATE_AUTHORITY_NOT_PROVEN = "CertificateAuthorityNotProven"
     CONTROLLER_KEY_UNAVAILABLE = "ControllerKeyUnavailable"
@@ -348,6 +349,13 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "coming in or going out: a CA's Secret lists it, or earlier certificates of the cluster's nodes are of it.",
             "Finish the change of CA: the request waits until a CA that signs is the one that the node names, or "
             "chains to it. Or give the node a kubeconfig whose first CA is one that signs.",
+        ),
+        Reason.CERTIFICATE_AUTHORITY_SHARED: ReasonExplanation(
+            "Another Cluster has the private key of this Cluster's CA too, or the node names an issuer that another "
+            "Cluster's CA chains to. Evidence for one of them would count in the other.",
+            "Give each Cluster a CA of its own. If both have one owner, name them in one group of "
+            "[`certificateAuthorities.sharedBy`](operating.md#shared-certificate-authorities). For an issuer, it is "
+            "enough to put the CA that signs first into the nodes' kubeconfigs.",
         ),
         Reason.CERTIFICATE_AUTHORITY_NOT_TRUSTED: ReasonExplanation(
             "The API server refuses client certificates of the CA that the controller signs with. A node could not use "

@@ -68,6 +68,8 @@ class KeyUse(enum.Enum):
     AUDIT_HEAD = b"node-attestation audit head v1"
     """The published ends of audit logs."""
     RESERVATION = b"node-attestation reservation v1"
+    AUTHORITIES = b"node-attestation authorities v1"
+    """The hashes of a cluster's CAs, in the status of its policy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,11 @@ REQUEST_CHECKS: Final[tuple[Check[RequestFacts], ...]] = (
     Check(shape.usages_fit_the_purpose, "the usages fit the purpose", asked.usages),
     Check(shape.key_is_acceptable, "the key is strong and of a known kind", asked.key),
     Check(request.provider_id_is_well_formed, "the provider ID is present and well formed", asked.provider_id),
+    Check(
+        request.certificate_authority_is_not_shared,
+        "no other Cluster has the CA, or the operator allows both to share it",
+        asked.shared_authority,
+    ),
     Check(request.evidence_names_this_cluster, "the evidence names this cluster's CA", asked.cluster_authority),
     Check(shape.self_signature_verifies, "the request is signed with its own key", asked.signature),
 )

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from attestors.contract import INSECURE_PROVIDER, AssertedIdentity, AttestorDescription, Security, VerifiedIdentity
 from attestors.wire.binding import Binding
 from attestors.wire.names import NODE_USER_PREFIX, SUPPORTED_VERSIONS_ANNOTATION, Purpose
-from signer.model.cluster import ClusterView
+from signer.model.authority_sharing import SharedAuthorities
+from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.decision import Deferred, Refused
 from signer.model.fields import parse_time
 from signer.model.policy import Policy
@@ -39,6 +40,8 @@ class RequestFacts:
     """Whether the controller's configuration allows this attestor in the cluster's namespace."""
     ca_cert_hashes: frozenset[str]
     """Hashes of the CAs whose key the controller has for this cluster, and of the CAs that they chain to."""
+    shared: SharedAuthorities
+    """Those of the CAs that another Cluster has too, without the operator's word."""
     waiting_ca_cert_hashes: frozenset[str] = frozenset()
     """Hashes of the cluster's other CAs: listed in a Secret, or known from earlier certificates of its nodes."""
 
@@ -166,6 +169,32 @@ def claimed_provider_id(request: SigningRequest) -> str:
             f"the request has no provider-ID extension ({' or '.join(asked.provider_id_oids)})",
         )
     raise Refused(Reason.INVALID_PROVIDER_ID, f"provider-ID extension: {asked.provider_id.why}")
+
+
+def certificate_authority_is_not_shared(facts: RequestFacts) -> None:
+    """No other Cluster has the private key of a CA of this one, and none has the issuer that the evidence names.
+
+    Evidence for the other Cluster would count here: with a Machine that has the other's provider ID, this Cluster's
+    owner would reserve the identity, and the other's node would be denied. With the operator's word that both have one
+    owner, this passes. It defers and never denies: the honest of two Clusters cannot be told from the other.
+    """
+    cluster, named = facts.cluster.key, facts.request.evidence.cluster.text
+    if facts.shared.keys:
+        raise Deferred(Reason.CERTIFICATE_AUTHORITY_SHARED, key_is_shared(cluster, facts.shared))
+    if named in facts.shared.issuers:
+        raise Deferred(
+            Reason.CERTIFICATE_AUTHORITY_SHARED,
+            f"the evidence names {named}, an issuer of the CA of Cluster {cluster}, and another Cluster has it too: "
+            "put the CA that signs first into the node's kubeconfig, or let the operator allow both to share it",
+        )
+
+
+def key_is_shared(cluster: ClusterKey, shared: SharedAuthorities) -> str:
+    """The message for a CA key of that Cluster that another Cluster has too. It does not name the other."""
+    return (
+        f"another Cluster has the private key of CA {', '.join(sorted(shared.keys))} of Cluster {cluster} too: give "
+        "each Cluster a CA of its own, or let the operator allow both to share it, in certificateAuthorities.sharedBy"
+    )
 
 
 def evidence_names_this_cluster(facts: RequestFacts) -> None:

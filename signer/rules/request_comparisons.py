@@ -146,6 +146,13 @@ def provider_id(facts: RequestFacts) -> Comparison:
     return Comparison(found, "printable ASCII, UTF8String")
 
 
+def shared_authority(facts: RequestFacts) -> Comparison:
+    """``certificate_authority_is_not_shared``."""
+    issuers = facts.shared.issuers & {facts.request.evidence.cluster.text}
+    found = listed(sorted(facts.shared.keys | issuers), "no CA in common with another Cluster")
+    return Comparison(found, "none, or Clusters in one group of certificateAuthorities.sharedBy")
+
+
 def cluster_authority(facts: RequestFacts) -> Comparison:
     """``evidence_names_this_cluster``."""
     return Comparison(facts.request.evidence.cluster.text, listed(sorted(facts.ca_cert_hashes), "no CA known"))

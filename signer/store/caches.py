@@ -45,6 +45,7 @@ from signer.rules.machine import MachineGone
 from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine, NoneNear, nearest_of, parts_to_look_up
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
 from signer.store.authentic_reservations import AuthenticReservations
+from signer.store.authority_index import AuthorityIndex
 from signer.store.cache import Cache, CacheDeclaration, CacheRegistry, Changed, ObjectKey, OutOfTouch, Scope, Value
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.controller_key import ControllerKey
@@ -216,6 +217,10 @@ class Caches:
         self.authentic = AuthenticRecords(self.certificate_lives.record_changed, self._keys_changed)
         """The cached records that are authentic; nothing else of ``records`` is ever used."""
         self.controller_key = ControllerKey(own_namespace, self.authentic)
+        self.authorities = AuthorityIndex(
+            self.authentic.keys, self._has_policy, self._serves_named, wake=self._wake_cluster
+        )
+        """The CAs of all Clusters."""
         self.clusters: Cache[ClusterView] = self._register(version.clusters, cluster_view, self._cluster_changed)
         self.machines: Cache[MachineView] = self._register(version.machines, machine_view, self._machine_changed)
         self.machine_pools: Cache[MachinePoolView] = self._register(
@@ -276,6 +281,17 @@ class Caches:
     def serves(self, cluster: ClusterView) -> bool:
         """Whether this controller and this replica serve the Cluster: they write nothing for any other."""
         return self.watch_filter.selects(cluster) and self.shards.own(cluster.key)
+
+    def _serves_named(self, key: ClusterKey) -> bool:
+        cluster = self.clusters.get(key.namespace, key.name)
+        return cluster is not None and self.serves(cluster)
+
+    def _has_policy(self, key: ClusterKey) -> bool:
+        """Whether some controller may serve a Cluster of that name."""
+        return (
+            self.clusters.get(key.namespace, key.name) is not None
+            and self.policies.get(key.namespace, key.name) is not None
+        )
 
     def set_shards(self, shards: Shards) -> None:
         """Set the shards that this replica serves from now on."""
@@ -447,12 +463,15 @@ class Caches:
 
     def _cluster_changed(self, key: ObjectKey, before: ClusterView | None, after: ClusterView | None) -> None:
         self.records_barrier.cluster_changed(ClusterKey(*key), before, after)
+        if after is None:
+            self.authorities.cluster_gone(ClusterKey(*key))
         if before != after:
             self._wake_cluster(ClusterKey(*key))
 
     def _policy(self, manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
         policy = _policy(manifest, self.floors)
         self.policy_statuses.shows(policy.cluster, manifest)
+        self.authorities.shows(policy.cluster, manifest)
         for look in self._annotation_looks:
             look(policy.cluster, mapping_of(mapping_of(manifest, "metadata"), "annotations"))
         return policy
@@ -462,6 +481,7 @@ class Caches:
     ) -> None:
         if after is None:
             self.policy_statuses.forget(ClusterKey(*key))
+            self.authorities.policy_gone(ClusterKey(*key))
         if before != after:  # a change of status wakes nothing: the status reconciler would wake itself
             self._wake_cluster(ClusterKey(*key))
 

@@ -217,6 +217,14 @@ class TestChart:
                 "not both",
             ),
             (
+                {"config": {"certificateAuthorities": {"sharedBy": [["team-a"]]}, "existingSecret": "mine"}},
+                "not both",
+            ),
+            (
+                {"config": {"certificateAuthorities": {"sharedBy": ["team-a"]}}},
+                "/config/certificateAuthorities/sharedBy/0",
+            ),
+            (
                 {"config": {"certificateAuthorities": {"suffixes": ["-ca"]}}},
                 "/config/certificateAuthorities/suffixes/0",
             ),

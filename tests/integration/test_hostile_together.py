@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.world import ManagementCluster
 from tests.bench.challenge_flood import Memory
 from tests.bench.drain import controller_process
@@ -67,6 +68,7 @@ def test_nodes_join_beside_hostile_servers(management_cluster: ManagementCluster
         hostile = []
         for number, kubeconfig in enumerate(kubeconfigs):
             cluster = management_cluster.add_cluster(f"hostile-{number}", honest.api)
+            cluster.put_secret("ca", new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256).secret_data)
             cluster.put_secret("kubeconfig", {"value": kubeconfig})
             cluster.authorize("keyed-mac")
             hostile.append(cluster)

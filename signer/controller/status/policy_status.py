@@ -22,7 +22,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition, with_ready
 from signer.model.fields import format_time
 from signer.model.policy import Policy
-from signer.store import policy_statuses
+from signer.store import policy_statuses, published_authorities
 
 _LOG = logging.getLogger(__name__)
 
@@ -128,10 +128,12 @@ class PolicyStatus:
         conditions: Sequence[PolicyCondition],
         credentials: JsonObject | None = None,
         ssh: JsonObject | None = None,
+        authorities: JsonObject | None = None,
     ) -> None:
         """Write the status if it changed. A failure is logged and retried at the next call.
 
         ``credentials`` is ``status.credentials``, and ``ssh`` is ``status.ssh``; empty or None for none.
+        ``authorities`` is ``status.certificateAuthorities``; None leaves it as it is.
         """
         try:
             if self._written is not None and self._was_overwritten():
@@ -142,7 +144,9 @@ class PolicyStatus:
                 self._written_uid = current["metadata"]["uid"]
                 self._note_current(current)
             desired = self._status(generation, policy, with_ready(conditions, policy), self._written)
-            desired |= {name: part for name, part in (("credentials", credentials), ("ssh", ssh)) if part}
+            published = self._written.get(published_authorities.FIELD) if authorities is None else authorities
+            parts = {"credentials": credentials, "ssh": ssh, published_authorities.FIELD: published}
+            desired |= {name: part for name, part in parts.items() if part}
             if desired != self._written:
                 patch = _replacing(desired, self._written)
                 self._note_current(await self._client.patch(f"{self._path}/status", {"status": patch}))

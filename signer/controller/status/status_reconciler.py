@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -11,6 +12,7 @@ from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.policy_owner import PolicyOwner
 from signer.controller.status.policy_status import PolicyStatus
 from signer.decision.authority_secrets import AuthorityUnavailable
+from signer.decision.authority_sharing import AuthoritySharing, hashes_of
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.decider import Decider
 from signer.model import condition as condition_types
@@ -22,8 +24,10 @@ from signer.model.floors import NO_FLOOR, below_floors
 from signer.model.policy import MatchMachines, Policy
 from signer.model.reasons import Reason
 from signer.model.serving_networks import OperatorNetworks
+from signer.rules.request import key_is_shared
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches, UnreadablePolicy
+from signer.store.published_authorities import authorities_to_publish
 from signer.store.token_tracing import TracingOn
 
 _MOST_SHOWN: Final = 3
@@ -49,6 +53,7 @@ class StatusReconciler:
         *,
         caches: Caches,
         authority_source: AuthoritySource,
+        sharing: AuthoritySharing,
         decider: Decider,
         bootstrap_tokens: BootstrapTokens,
         policy_owner: PolicyOwner,
@@ -66,6 +71,7 @@ class StatusReconciler:
         self._key = key
         self._caches = caches
         self._authority_source = authority_source
+        self._sharing = sharing
         self._decider = decider
         self._bootstrap_tokens = bootstrap_tokens
         self._policy_owner = policy_owner
@@ -92,6 +98,7 @@ class StatusReconciler:
                 *self._key_conditions(),
                 self._attestors_condition(policy),
                 authority,
+                *self._sharing_conditions(),
                 *others,
                 self._tokens_condition(),
                 self._addresses_condition(),
@@ -102,7 +109,9 @@ class StatusReconciler:
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
             self._condition_log.found(found)
-            await self._policy_status.write(policy.generation, followed, found, self._credentials(), self._ssh())
+            await self._policy_status.write(
+                policy.generation, followed, found, self._credentials(), self._ssh(), self._authorities(policy.uid)
+            )
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         if isinstance(policy, Policy) and cluster is not None:
             await self._policy_owner.ensure(cluster, policy)
@@ -189,6 +198,33 @@ class StatusReconciler:
         if end <= self._now():
             return PolicyCondition(kind, False, "CertificateAuthorityExpired", f"expired at {end:%Y-%m-%d %H:%M} UTC")
         return PolicyCondition(kind, True, "Loaded", f"valid until {end:%Y-%m-%d}")
+
+    def _sharing_conditions(self) -> tuple[PolicyCondition, ...]:
+        """One condition, if another Cluster has one of the cluster's CAs too. An issuer alone stops only the nodes that
+        name it, so it is reported and does not make the policy unready.
+        """
+        kind = condition_types.CERTIFICATE_AUTHORITY_NOT_SHARED
+        try:
+            found = [self._sharing.shared(authority) for authority in self._authority_source.last_read()]
+        except Deferred as error:
+            return (PolicyCondition(kind, None, str(error.defer.reason), error.defer.message),)
+        for shared in found:
+            if shared.keys:
+                reason = str(Reason.CERTIFICATE_AUTHORITY_SHARED)
+                return (PolicyCondition(kind, False, reason, printable(key_is_shared(self._key, shared))),)
+            if shared.issuers:
+                issuers = ", ".join(sorted(shared.issuers))
+                text = f"another Cluster has these issuers too, so evidence that names one waits: {issuers}"
+                return (PolicyCondition(kind, True, "IssuerShared", printable(text)),)
+        return ()
+
+    def _authorities(self, policy_uid: str) -> dict[str, Any] | None:
+        """``status.certificateAuthorities``; None to leave it as it is."""
+        for authority in self._authority_source.last_read():
+            with contextlib.suppress(Deferred):
+                keys = self._caches.authentic.keys()
+                return authorities_to_publish(self._key, policy_uid, hashes_of(authority), keys)
+        return None
 
     def _attestors_condition(self, policy: Policy | UnreadablePolicy) -> PolicyCondition:
         kind = condition_types.ATTESTORS_CONFIGURED

@@ -29,6 +29,7 @@ from attestors.wire.names import (
     Purpose,
     SignerName,
 )
+from signer.model.authority_sharing import NOT_SHARED
 from signer.model.cluster import ClusterKey, ClusterView, MachineAddress, MachineView
 from signer.model.floors import NO_FLOOR
 from signer.model.policy import Policy, parse_policy
@@ -332,6 +333,7 @@ def request_facts(request: SigningRequest | None = None, **changes: Any) -> Requ
         insecure_allowed=False,
         operator_allows=True,
         ca_cert_hashes=frozenset({CA_CERT_HASH}),
+        shared=NOT_SHARED,
     )
     return replace(facts, **changes)
 

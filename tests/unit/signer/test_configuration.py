@@ -36,6 +36,7 @@ from signer.configuration import (
     read_attestors,
     read_configuration_file,
 )
+from signer.model.cluster import ClusterKey
 from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, ReservedNames
 from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
@@ -247,11 +248,31 @@ def test_allowed_authorities(tmp_path: Path) -> None:
     assert found.allowed_in("lab") == {"ca"}
 
 
+def test_clusters_that_may_share_a_ca(tmp_path: Path) -> None:
+    """Those of one group, and no others; by default none."""
+    one, other, third = (ClusterKey("team-a", "one"), ClusterKey("team-b", "other"), ClusterKey("team-b", "third"))
+    assert not authorities(tmp_path, "certificateAuthorities: {}").shared_by.allow(one, ClusterKey("team-a", "two"))
+    groups = authorities(tmp_path, "certificateAuthorities: {sharedBy: [[team-a, team-b/other], [team-b]]}").shared_by
+    assert [groups.allow(*pair) for pair in ((one, other), (other, third), (one, third))] == [True, True, False]
+    assert not groups.allow_all
+    every = authorities(tmp_path, "certificateAuthorities: {sharedBy: [['*']]}").shared_by
+    assert every.allow(one, third)
+    assert every.allow_all
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("[ca]", "certificateAuthorities must be an object"),
-        ("{suffix: [ca]}", "certificateAuthorities has the fields suffixes, suffixesByNamespace"),
+        ("{suffix: [ca]}", "certificateAuthorities has the fields sharedBy, suffixes, suffixesByNamespace"),
+        ("{sharedBy: [team-a]}", "sharedBy[0] must be a list of 1 to 256 namespaces, or Clusters as namespace/name"),
+        ("{sharedBy: {}}", "sharedBy must be a list of at most 64 groups"),
+        ("{sharedBy: [[]]}", "sharedBy[0] must be a list of 1 to 256"),
+        ("{sharedBy: [[team-a, 1]]}", "'1' is no namespace"),
+        ("{sharedBy: [[team-a/]]}", "'team-a/' names no Cluster"),
+        ("{sharedBy: [[team-a/one/two]]}", "'team-a/one/two' names no Cluster"),
+        ("{sharedBy: [[/one]]}", "'' is no namespace"),
+        ("{sharedBy: [['team-*']]}", "'team-*' is no namespace"),
         ("{suffixes: ca}", "certificateAuthorities.suffixes must be a list of suffixes"),
         ("{suffixes: [1]}", "certificateAuthorities.suffixes must be a list of suffixes"),
         ("{suffixes: ['*']}", "certificateAuthorities.suffixes must be a list of suffixes"),

@@ -102,7 +102,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) (eq (int .Values.shards) 0) -}}
 {{- fail "replicas: more than one needs leaderElection.enabled or shards; otherwise each replica does all the work" -}}
 {{- end -}}
-{{- $authorities := .Values.config.certificateAuthorities.suffixesByNamespace -}}
+{{- $authorities := or .Values.config.certificateAuthorities.suffixesByNamespace .Values.config.certificateAuthorities.sharedBy -}}
 {{- $networks := or .Values.config.servingAddresses.networks .Values.config.servingAddresses.networksByNamespace -}}
 {{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks .Values.config.rotation.waits .Values.config.rotation.nodeClientAuthority.namespaces .Values.config.ssh.namespaces (ne .Values.config.ssh.masterSecrets "NotAllowed") .Values.config.access.namespaces) -}}
 {{- fail "config: set existingSecret or the others, not both" -}}

@@ -31,6 +31,7 @@ from signer.controller.telemetry.logs import describe_exception
 from signer.decision import attestation
 from signer.decision.attestation import Attestation, AttestationRequests
 from signer.decision.attestor_set import AttestorSet, AttestorTimings, ReadyAttestor
+from signer.decision.authority_sharing import AuthoritySharing
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.lookups import ConfinedLookups, Lookups
 from signer.decision.snapshot import Snapshot
@@ -108,7 +109,9 @@ class World:
         attestation_requests = AttestationRequests(
             CLUSTER, self.caches, cast("BootstrapTokens", self.tokens), self.lookups
         )
-        self._attestation = Attestation(CLUSTER, cast("AuthoritySource", None), attestation_requests, timings)
+        self._attestation = Attestation(
+            CLUSTER, cast("AuthoritySource", None), cast("AuthoritySharing", None), attestation_requests, timings
+        )
 
     def reserve(self, basis: Basis = ATTESTED) -> None:
         """Reserve the pair of every record."""

@@ -49,7 +49,7 @@ class Asking:
         self.inputs = DecisionInputs()
         self._snapshot = SimpleNamespace(attestors=ready, decision_inputs=self.inputs)
         timings = AttestorTimings(lambda provider, seconds: None, lambda: 0.0)
-        self._attestation = Attestation(CLUSTER, cast("Any", None), cast("Any", None), timings)
+        self._attestation = Attestation(CLUSTER, cast("Any", None), cast("Any", None), cast("Any", None), timings)
 
     async def about(self, former: AttestedIdentity) -> Termination:
         return await ask_whether_gone(former, MACHINE, "tpm", cast("Any", self._snapshot), self._attestation)

@@ -66,6 +66,7 @@ def test_the_lists() -> None:
         "usages_fit_the_purpose",
         "key_is_acceptable",
         "provider_id_is_well_formed",
+        "certificate_authority_is_not_shared",
         "evidence_names_this_cluster",
         "self_signature_verifies",
     ]
@@ -157,7 +158,7 @@ def test_the_stages() -> None:
 
 def test_the_numbers() -> None:
     """The checks alone are counted, in the order in which they run."""
-    for plan, last in ((REQUEST_PLAN, 36), (BUILTIN_PLAN, 26)):
+    for plan, last in ((REQUEST_PLAN, 37), (BUILTIN_PLAN, 26)):
         numbered = plan.numbered()
         assert [one for _, one in numbered] == list(plan.listed())
         assert [number for number, one in numbered if isinstance(one, Check)] == list(range(1, last + 1))

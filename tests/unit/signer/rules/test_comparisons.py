@@ -11,6 +11,7 @@ import pytest
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, Security
 from signer.model.attestor_roles import AnyOf, RequiredAttestors
+from signer.model.authority_sharing import SharedAuthorities
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingOff, Untraceable
 from signer.model.certificate_request import NoProviderID
 from signer.model.record import AttestedIdentity, MachineKey
@@ -161,6 +162,11 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: of_request({"provider_id": NoProviderID(b"\x0c\x01\xff", "not UTF-8")}),
         "3 bytes: 0c01ff",
         "printable ASCII",
+    ),
+    "certificate_authority_is_not_shared": (
+        lambda: builders.request_facts(shared=SharedAuthorities(frozenset({builders.CA_CERT_HASH}))),
+        builders.CA_CERT_HASH,
+        "sharedBy",
     ),
     "evidence_names_this_cluster": (
         lambda: builders.request_facts(ca_cert_hashes=frozenset({"sha256:" + "00" * 32})),

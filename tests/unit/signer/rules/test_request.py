@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS, SUPPORTED_VERSIONS_ANNOTATION
+from signer.model.authority_sharing import SharedAuthorities
 from signer.model.cluster import ClusterKey
 from signer.model.reasons import Reason
 from signer.rules.checks import CLUSTER_CHECKS, REQUEST_CHECKS
@@ -207,6 +208,20 @@ class TestEvidence:
         waiting = frozenset({"sha256:" + "ef" * 32})
         assert refused(judge, request_facts(request, waiting_ca_cert_hashes=waiting)).reason == Reason.CLUSTER_MISMATCH
         judge(request_facts(request, ca_cert_hashes=frozenset({other}), waiting_ca_cert_hashes=frozenset({other})))
+
+    def test_a_ca_whose_key_another_cluster_has(self) -> None:
+        """Whatever CA of the cluster the evidence names; also evidence of another cluster waits."""
+        shared = SharedAuthorities(keys=frozenset({"sha256:" + "cd" * 32}))
+        for facts in (request_facts(shared=shared), request_facts(shared=shared, ca_cert_hashes=frozenset({"other"}))):
+            defer = deferred(judge, facts)
+            assert defer.reason == Reason.CERTIFICATE_AUTHORITY_SHARED
+            assert "another Cluster has the private key of CA sha256:cdcd" in defer.message
+
+    def test_an_issuer_that_another_cluster_has(self) -> None:
+        """Only the CA that signs counts then."""
+        defer = deferred(judge, request_facts(shared=SharedAuthorities(issuers=frozenset({CA_CERT_HASH}))))
+        assert defer.reason == Reason.CERTIFICATE_AUTHORITY_SHARED
+        judge(request_facts(shared=SharedAuthorities(issuers=frozenset({"sha256:" + "cd" * 32}))))
 
     def test_no_ca_known_is_our_fault(self) -> None:
         defer = deferred(judge, request_facts(ca_cert_hashes=frozenset()))

@@ -438,3 +438,17 @@ async def test_credentials_that_another_wrote_are_replaced_whole(world: World) -
     world.status = world.restarted()
     await world.write(condition(), credentials=rotation(phase="Preparing"))
     assert world.stored["status"]["credentials"] == rotation(phase="Preparing")
+
+
+async def test_published_authorities_stay_while_they_cannot_be_read(world: World) -> None:
+    """Other replicas know by them which Clusters share a CA; an unreadable Secret is no reason to forget one."""
+    published = {"keys": ["sha256:" + "ab" * 32], "issuers": [], "seal": "v2.x.y"}
+    await world.status.write(1, GOOD, [condition()], authorities=published)
+    assert world.stored is not None
+    assert world.stored["status"]["certificateAuthorities"] == published
+    for status in (world.status, world.restarted()):
+        await status.write(2, GOOD, [condition()])
+        assert world.stored["status"]["certificateAuthorities"] == published
+    other = published | {"issuers": ["sha256:" + "cd" * 32]}
+    await world.status.write(3, GOOD, [condition()], authorities=other)
+    assert world.stored["status"]["certificateAuthorities"] == other

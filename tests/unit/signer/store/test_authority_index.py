@@ -1,0 +1,195 @@
+"""Clusters with a CA in common are found by what the controller read, and by what it published and sealed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from signer.model.authority_sharing import (
+    EVERYTHING_SHARED,
+    NO_SHARING,
+    NOT_SHARED,
+    AuthorityHashes,
+    SharedAuthorities,
+    SharingGroup,
+    SharingGroups,
+)
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred
+from signer.model.reasons import Reason
+from signer.model.seal import ControllerKeys
+from signer.store.authority_index import AuthorityIndex
+from signer.store.published_authorities import MAXIMUM_HASHES, authorities_to_publish
+
+MINE, OTHER, THIRD = (ClusterKey(f"team-{name}", "prod") for name in "abc")
+KEYS: Final = ControllerKeys(bytes(32))
+UID: Final = "uid-1"
+
+
+def hash_of(number: int) -> str:
+    return f"sha256:{number:064x}"
+
+
+def authority(key: int, *issuers: int) -> AuthorityHashes:
+    return AuthorityHashes(frozenset({hash_of(key)}), frozenset(map(hash_of, issuers)))
+
+
+def keys_are(*numbers: int) -> SharedAuthorities:
+    return SharedAuthorities(keys=frozenset(map(hash_of, numbers)))
+
+
+def issuers_are(*numbers: int) -> SharedAuthorities:
+    return SharedAuthorities(issuers=frozenset(map(hash_of, numbers)))
+
+
+def policy(of: ClusterKey, hashes: AuthorityHashes, *, under: ControllerKeys = KEYS, **changes: Any) -> dict[str, Any]:
+    field = authorities_to_publish(of, UID, hashes, under) | changes
+    return {"metadata": {"uid": UID}, "status": {"certificateAuthorities": field}}
+
+
+class World:
+    """The index, and what it asks of the caches."""
+
+    def __init__(self) -> None:
+        self.existing = {MINE, OTHER, THIRD}
+        self.served = {MINE, OTHER, THIRD}
+        self.keys: ControllerKeys | None = KEYS
+        self.woken: list[ClusterKey] = []
+        self.index = AuthorityIndex(
+            self._keys, self.existing.__contains__, self.served.__contains__, wake=self.woken.append
+        )
+
+    def _keys(self) -> ControllerKeys:
+        if self.keys is None:
+            raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, "none")
+        return self.keys
+
+    def shared(self, hashes: AuthorityHashes, groups: SharingGroups = NO_SHARING) -> SharedAuthorities:
+        return self.index.shared(MINE, hashes, groups)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_cluster_shares_nothing_with_itself(world: World) -> None:
+    world.index.loaded(MINE, authority(1, 2))
+    world.index.shows(MINE, policy(MINE, authority(1, 2)))
+    world.index.loaded(OTHER, authority(3, 4))
+    assert world.shared(authority(1, 2)) == NOT_SHARED
+
+
+def test_one_key(world: World) -> None:
+    world.index.loaded(OTHER, authority(1))
+    assert world.shared(authority(1, 2)) == keys_are(1)
+
+
+def test_one_issuer(world: World) -> None:
+    world.index.loaded(OTHER, authority(3, 2))
+    assert world.shared(authority(1, 2)) == issuers_are(2)
+
+
+def test_the_other_clusters_ca_signed_ours(world: World) -> None:
+    """The other one's nodes name it, so it does not count here. The other itself keeps it."""
+    world.index.loaded(OTHER, authority(2))
+    world.index.loaded(MINE, authority(1, 2))
+    assert world.shared(authority(1, 2)) == issuers_are(2)
+    assert world.index.shared(OTHER, authority(2), NO_SHARING) == NOT_SHARED
+
+
+def test_the_operators_word(world: World) -> None:
+    world.index.loaded(OTHER, authority(1, 2))
+    both = SharingGroups((SharingGroup(frozenset({MINE.namespace}), frozenset({OTHER})),))
+    assert world.shared(authority(1, 2), both) == world.shared(authority(1, 2), EVERYTHING_SHARED) == NOT_SHARED
+    world.index.loaded(THIRD, authority(1))
+    assert world.shared(authority(1, 2), both) == keys_are(1)
+
+
+def test_a_cluster_without_a_policy_is_not_served(world: World) -> None:
+    world.index.loaded(OTHER, authority(1))
+    world.existing.remove(OTHER)
+    assert world.shared(authority(1)) == NOT_SHARED
+
+
+def test_what_another_replica_published(world: World) -> None:
+    world.index.shows(OTHER, policy(OTHER, authority(1, 2)))
+    world.served.remove(OTHER)
+    assert world.shared(authority(1, 3)) == keys_are(1)
+    assert world.shared(authority(3, 2)) == issuers_are(2)
+
+
+def test_what_this_replica_reads_counts_more_than_what_is_published(world: World) -> None:
+    world.index.shows(OTHER, policy(OTHER, authority(1)))
+    world.index.loaded(OTHER, authority(2))
+    assert world.shared(authority(1)) == NOT_SHARED
+    world.served.remove(OTHER)
+    assert world.shared(authority(1)) == keys_are(1)
+    assert world.shared(authority(2)) == NOT_SHARED
+
+
+FORGED = {
+    "without a seal": policy(OTHER, authority(1), seal=""),
+    "sealed with another key": policy(OTHER, authority(1), under=ControllerKeys(bytes(31) + b"x")),
+    "sealed for another cluster": policy(THIRD, authority(1)),
+    "sealed for another policy": policy(OTHER, authority(1)) | {"metadata": {"uid": "uid-2"}},
+    "another CA": policy(OTHER, authority(2), keys=[hash_of(1)]),
+    "an issuer as a key": policy(OTHER, authority(2, 1), keys=[hash_of(2), hash_of(1)], issuers=[]),
+}
+
+
+@pytest.mark.parametrize("manifest", FORGED.values(), ids=FORGED)
+def test_a_tenant_that_writes_its_policys_status_has_nobody_wait(world: World, manifest: dict[str, Any]) -> None:
+    world.index.shows(OTHER, manifest)
+    assert world.shared(authority(1)) == NOT_SHARED
+
+
+MALFORMED: tuple[Any, ...] = (
+    None,
+    [],
+    {"keys": hash_of(1)},
+    {"keys": [hash_of(1)] * (MAXIMUM_HASHES + 1)},
+    {"keys": [hash_of(1).upper()]},
+    {"keys": [hash_of(1) + "\n"]},
+    {"keys": [1]},
+    {"keys": [hash_of(1)], "seal": "x" * 129},
+)
+
+
+@pytest.mark.parametrize("field", MALFORMED)
+def test_a_malformed_status_is_as_none(world: World, field: Any) -> None:
+    world.index.shows(OTHER, {"metadata": {"uid": UID}, "status": {"certificateAuthorities": field}})
+    world.keys = None  # nothing is looked up
+    assert world.shared(authority(1)) == NOT_SHARED
+
+
+def test_without_the_controller_key_what_others_published_cannot_be_judged(world: World) -> None:
+    world.index.shows(OTHER, policy(OTHER, authority(1)))
+    world.keys = None
+    with pytest.raises(Deferred):
+        world.shared(authority(1))
+    assert world.shared(authority(2)) == NOT_SHARED
+
+
+def test_more_issuers_than_a_status_holds(world: World) -> None:
+    world.index.shows(OTHER, policy(OTHER, authority(1, *range(100, 200))))
+    assert world.shared(authority(1)) == keys_are(1)
+
+
+def test_clusters_are_woken_by_changes_of_those_with_a_ca_in_common(world: World) -> None:
+    world.index.loaded(MINE, authority(1, 2))
+    world.index.loaded(THIRD, authority(4))
+    world.index.loaded(OTHER, authority(3, 2))
+    assert world.woken == [MINE]
+    world.index.loaded(OTHER, authority(3, 2))
+    assert world.woken == [MINE]
+    world.index.loaded(OTHER, authority(5))
+    assert world.woken == [MINE, MINE]
+    world.index.shows(OTHER, policy(OTHER, authority(1)))
+    assert world.woken == [MINE] * 3
+    world.index.cluster_gone(OTHER)
+    assert world.woken == [MINE] * 4
+    world.index.policy_gone(OTHER)
+    assert world.woken == [MINE] * 5
+    assert world.shared(authority(1, 2)) == NOT_SHARED
