@@ -63,7 +63,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
             approvalByOthers: Refuse
             untraceableTokens: Refuse
             requiredAttestors:
-              controlPlane: {anyOf: [tpm]}
+              controlPlane: {allOf: [tpm]}
               workers: {anyOf: [tpm]}
         rotation:
           waits: {trustAge: 10m, overlap: 24h, openWatches: 1h}
@@ -96,11 +96,12 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
     entries = document.get("attestors")
     if entries is not None and not isinstance(entries, Mapping):
         raise InvalidConfiguration(f"--config: {path}: attestors must map provider names to their settings")
+    attestors = {
+        str(provider): read_attestor(f"{path}: attestors.{provider}", provider, entry)
+        for provider, entry in (entries or {}).items()
+    }
     return ConfigurationFile(
-        {
-            str(provider): read_attestor(f"{path}: attestors.{provider}", provider, entry)
-            for provider, entry in (entries or {}).items()
-        },
+        attestors,
         read_serving_networks(f"{path}: servingAddresses", document.get("servingAddresses")),
         read_authorities(f"{path}: certificateAuthorities", document.get("certificateAuthorities")),
         read_rotation_waits(f"{path}: rotation", document.get("rotation")),
@@ -108,7 +109,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
         read_ssh(f"{path}: ssh", document.get("ssh")),
         read_access(f"{path}: access", document.get("access")),
         read_reserved_names(f"{path}: servingAddresses", document.get("servingAddresses")),
-        read_floors(f"{path}: floors", document.get("floors"), set(entries or {})),
+        read_floors(f"{path}: floors", document.get("floors"), attestors),
     )
 
 

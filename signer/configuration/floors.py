@@ -7,8 +7,10 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from attestors.contract import INSECURE_PROVIDER
+from attestors.contract import INSECURE_PROVIDER, InvalidSettings
+from attestors.contract.composite import ATTESTORS_SETTING, COMPOSITE_PROVIDER, part_settings
 from attestors.wire.names import InvalidProviderName, check_provider_name
+from signer.configuration.attestors import OperatorAttestor
 from signer.configuration.document import (
     ALL_NAMESPACES,
     InvalidConfiguration,
@@ -16,7 +18,7 @@ from signer.configuration.document import (
     read_namespaces,
     unknown_fields,
 )
-from signer.model.attestor_roles import Accepted, AnyAttestor, AnyOf, RequiredAttestors
+from signer.model.attestor_roles import Accepted, AnyAttestor, AnyOf, RequiredAttestors, narrower
 from signer.model.decision import printable
 from signer.model.durations import parse_duration
 from signer.model.floors import NO_FLOOR, NO_FLOORS, Floor, Floors, MaximumDurations, NamespaceFloor
@@ -51,12 +53,13 @@ _DURATIONS: Final = {
 }
 """Attributes of :class:`MaximumDurations` by their names in the file."""
 _ROLES: Final = {"controlPlane": "control_plane", "workers": "workers"}
-_REQUIRED_FIELDS: Final = frozenset({"anyOf"})
+_ANY, _ALL = "anyOf", "allOf"
+_REQUIRED_FIELDS: Final = frozenset({_ANY, _ALL})
 _Choice = TypeVar("_Choice", bound=enum.Enum)
 
 
-def read_floors(path: str, entries: Any, attestors: Collection[str]) -> Floors:
-    """The floors. ``attestors`` are the names in section ``attestors``.
+def read_floors(path: str, entries: Any, attestors: Mapping[str, OperatorAttestor]) -> Floors:
+    """The floors. ``attestors`` is section ``attestors``.
 
     Raises:
         InvalidConfiguration: a field is invalid, or entries together accept no attestor.
@@ -70,7 +73,7 @@ def read_floors(path: str, entries: Any, attestors: Collection[str]) -> Floors:
     for namespace in sorted({ALL_NAMESPACES, *(name for one in found for name in one.namespaces)}):
         required = floors.of(namespace).required
         for role, accepted in (("controlPlane", required.control_plane), ("workers", required.workers)):
-            if isinstance(accepted, AnyOf) and not accepted.providers:
+            if isinstance(accepted, AnyOf) and not _meets(accepted, attestors):
                 raise InvalidConfiguration(
                     f"--config: {path}: the entries for namespace {namespace} have no attestor in common in "
                     f"requiredAttestors.{role}, so no node could join: every entry must accept the attestor that its "
@@ -79,7 +82,13 @@ def read_floors(path: str, entries: Any, attestors: Collection[str]) -> Floors:
     return floors
 
 
-def _entry(path: str, entry: Any, attestors: Collection[str]) -> NamespaceFloor:
+def _meets(accepted: AnyOf, attestors: Mapping[str, OperatorAttestor]) -> bool:
+    """Whether some attestor is accepted. What several entries require together, one attestor must prove."""
+    own = OperatorAttestor()
+    return any(accepted.together <= _proved_by(name, attestors.get(name, own)) for name in accepted.providers)
+
+
+def _entry(path: str, entry: Any, attestors: Mapping[str, OperatorAttestor]) -> NamespaceFloor:
     stated = object_of(path, entry)
     _require_known(path, stated, _FIELDS)
     namespaces = read_namespaces(f"{path}.namespaces", stated.get("namespaces"))
@@ -139,7 +148,7 @@ def _duration(path: str, name: str, value: Any) -> timedelta:
     return duration
 
 
-def _required(path: str, entry: Any, attestors: Collection[str]) -> RequiredAttestors:
+def _required(path: str, entry: Any, attestors: Mapping[str, OperatorAttestor]) -> RequiredAttestors:
     stated = object_of(path, entry)
     _require_known(path, stated, _ROLES)
     return RequiredAttestors(
@@ -147,22 +156,66 @@ def _required(path: str, entry: Any, attestors: Collection[str]) -> RequiredAtte
     )
 
 
-def _accepted(path: str, entry: Any, attestors: Collection[str]) -> Accepted:
+def _accepted(path: str, entry: Any, attestors: Mapping[str, OperatorAttestor]) -> Accepted:
     stated = object_of(path, entry)
     _require_known(path, stated, _REQUIRED_FIELDS)
-    if not stated:
-        return AnyAttestor()
-    names = stated["anyOf"]
+    any_of = _any_of(f"{path}.{_ANY}", stated[_ANY], attestors) if _ANY in stated else AnyAttestor()
+    all_of = _all_of(f"{path}.{_ALL}", stated[_ALL], attestors) if _ALL in stated else AnyAttestor()
+    accepted = narrower(any_of, all_of)
+    if isinstance(accepted, AnyOf) and not accepted.providers:
+        raise InvalidConfiguration(
+            f"--config: {path}: no attestor in {_ANY} proves all of {_ALL}, so no node could join: name one there that "
+            "does, or remove one of the two"
+        )
+    return accepted
+
+
+def _any_of(path: str, names: Any, attestors: Collection[str]) -> AnyOf:
+    return AnyOf(frozenset(_attestor(path, name, attestors) for name in _names(path, names)))
+
+
+def _all_of(path: str, names: Any, attestors: Mapping[str, OperatorAttestor]) -> AnyOf:
+    """The attestors that prove all of ``names``: one that has the only name, or the composite attestor."""
+    together = frozenset(_provider(path, name) for name in _names(path, names))
+    if INSECURE_PROVIDER in together:
+        raise InvalidConfiguration(f"--config: {path}: {INSECURE_PROVIDER} proves nothing: remove it")
+    meeting = frozenset(name for name, settings in attestors.items() if together <= _proved_by(name, settings))
+    if not meeting:
+        shown = ", ".join(sorted(together))
+        raise InvalidConfiguration(
+            f"--config: {path}: no attestor in attestors proves {' and '.join(sorted(together))} together, so no node "
+            f"could join: name {COMPOSITE_PROVIDER} there, with {ATTESTORS_SETTING} {shown} in its settings"
+        )
+    return AnyOf(meeting, together)
+
+
+def _proved_by(name: str, attestor: OperatorAttestor) -> frozenset[str]:
+    """The attestors that an identity of ``name`` is from, in every namespace."""
+    if name != COMPOSITE_PROVIDER:
+        return frozenset({name})
+    namespaces = sorted({*attestor.namespaces, *attestor.settings_by_namespace})
+    try:
+        parts = [frozenset(part_settings(attestor.settings_in(namespace))) for namespace in namespaces]
+    except InvalidSettings as error:
+        raise InvalidConfiguration(f"--config: attestors.{COMPOSITE_PROVIDER}: {error}") from error
+    return frozenset({COMPOSITE_PROVIDER}).union(frozenset.intersection(*parts) if parts else ())
+
+
+def _names(path: str, names: Any) -> list[Any]:
     if not isinstance(names, list) or not 1 <= len(names) <= MAXIMUM_REQUIRED:
-        raise InvalidConfiguration(f"--config: {path}.anyOf must be a list of 1 to {MAXIMUM_REQUIRED} attestors")
-    return AnyOf(frozenset(_attestor(f"{path}.anyOf", name, attestors) for name in names))
+        raise InvalidConfiguration(f"--config: {path} must be a list of 1 to {MAXIMUM_REQUIRED} attestors")
+    return names
+
+
+def _provider(path: str, name: Any) -> str:
+    try:
+        return check_provider_name(name if isinstance(name, str) else "")
+    except InvalidProviderName as error:
+        raise InvalidConfiguration(f"--config: {path}: {error}") from error
 
 
 def _attestor(path: str, name: Any, attestors: Collection[str]) -> str:
-    try:
-        provider = check_provider_name(name if isinstance(name, str) else "")
-    except InvalidProviderName as error:
-        raise InvalidConfiguration(f"--config: {path}: {error}") from error
+    provider = _provider(path, name)
     if provider not in attestors and provider != INSECURE_PROVIDER:
         raise InvalidConfiguration(
             f"--config: {path}: {printable(provider)} is not in attestors, so no policy may use it: name it there"

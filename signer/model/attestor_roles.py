@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from attestors.contract import MachineRole
+from attestors.contract.composite import attestors_of_identity
+from signer.model.record import AttestedIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,22 +18,37 @@ class AnyAttestor:
         """Whether evidence of that attestor is accepted."""
         return bool(provider)
 
+    def accepts_identity(self, identity: AttestedIdentity) -> bool:
+        """Whether an identity that was proven counts."""
+        return self.accepts(identity.provider)
+
     def __str__(self) -> str:
         return "any attestor"
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Evidence of one of these attestors is required."""
+    """Evidence of one of these attestors is required, and an identity that all of ``together`` proved."""
 
     providers: frozenset[str]
+    together: frozenset[str] = frozenset()
+    """Attestors that must all have proved the identity: the composite attestor asks several."""
 
     def accepts(self, provider: str) -> bool:
         """Whether evidence of that attestor is accepted."""
         return provider in self.providers
 
+    def accepts_identity(self, identity: AttestedIdentity) -> bool:
+        """Whether an identity that was proven counts. The identity itself tells which attestors proved it: the
+        composite attestor may have asked others when the identity was recorded.
+        """
+        return self.accepts(identity.provider) and self.together <= attestors_of_identity(
+            identity.provider, identity.identity
+        )
+
     def __str__(self) -> str:
-        return " or ".join(sorted(self.providers)) or "no attestor"
+        names = " or ".join(sorted(self.providers)) or "no attestor"
+        return f"{names} with {' and '.join(sorted(self.together))}" if self.together - self.providers else names
 
 
 Accepted: TypeAlias = AnyAttestor | AnyOf
@@ -41,7 +58,9 @@ def narrower(one: Accepted, other: Accepted) -> Accepted:
     """What both accept."""
     if isinstance(one, AnyAttestor):
         return other
-    return one if isinstance(other, AnyAttestor) else AnyOf(one.providers & other.providers)
+    if isinstance(other, AnyAttestor):
+        return one
+    return AnyOf(one.providers & other.providers, one.together | other.together)
 
 
 @dataclass(frozen=True, slots=True)

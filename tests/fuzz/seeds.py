@@ -151,6 +151,7 @@ def _evidence(**fields: str) -> bytes:
 
 def _of_tpms() -> Iterator[Seed]:
     recorded = json.loads((FIXTURES / "tpm" / "swtpm.json").read_text())
+    token = gcp.token(gcp.claims(issued=NOW, aud=audience(BINDING.value)))
     for number, quote in enumerate(recorded["quotes"]):
         yield "tpm-quote", f"quote-{number}", bytes.fromhex(quote["quote"])
         yield "tpm-signature", f"quote-{number}", bytes.fromhex(quote["signature"])
@@ -159,8 +160,10 @@ def _of_tpms() -> Iterator[Seed]:
     for number, credential in enumerate(recorded["credentials"]):
         keys = [bytes.fromhex(credential[key]) for key in ("endorsementKey", "attestationKey")]
         yield "tpm-public", f"endorsement-key-{number}", keys[0]
-        fields = zip((ENDORSEMENT_PUBLIC_FIELD, ATTESTATION_PUBLIC_FIELD), map(_base64, keys), strict=True)
-        yield "evidence-tpm", f"first-{number}", _evidence(**dict(fields))
+        fields = dict(zip((ENDORSEMENT_PUBLIC_FIELD, ATTESTATION_PUBLIC_FIELD), map(_base64, keys), strict=True))
+        yield "evidence-tpm", f"first-{number}", _evidence(**fields)
+        of_both = {"gcp.identityToken": token, **{f"tpm.{name}": value for name, value in fields.items()}}
+        yield "evidence-composite", f"first-{number}", _evidence(**of_both)
         challenge = {
             "version": "v1",
             "token": f"7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11.{1767323045 + number}",

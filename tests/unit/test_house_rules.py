@@ -65,6 +65,18 @@ IMPORTS_INSIDE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     "attestors/aws/services.py": (LAZY + "boto3 is an extra", frozenset({"attestors.aws.ec2.api"})),
     "attestors/clouds/google/compute.py": (LAZY + "requests is an extra", frozenset({"attestors.clouds.exchange"})),
     "attestors/gcp/certificate_service.py": (LAZY + "requests is an extra", frozenset({"attestors.clouds.exchange"})),
+    "attestors/composite/__init__.py": (
+        LAZY + "a node loads the agent plugin only, a controller the server plugin",
+        frozenset(
+            {
+                "attestors.composite.controller",
+                "attestors.composite.node.plugin",
+                "attestors.composite.parts",
+                "attestors.composite.reasons",
+                "attestors.composite.wire",
+            }
+        ),
+    ),
     "attestors/gcp/__init__.py": (
         LAZY + "a node loads the agent plugin only, a controller the server plugin; google-auth is an extra",
         frozenset(

@@ -64,7 +64,10 @@ def test_contracts_hold(import_cache: str) -> None:
         ),
         ("    asyncio\n    http\n    httptools\n", "    argparse\n    asyncio\n    httptools\n"),
         ("    tempfile\n    threading\n\n", "    tempfile\n    yaml\n\n"),
-        ("    attestors.insecure\n    attestors.tpm\n\n", "    attestors.wire\n\n"),
+        (
+            "    attestors.composite\n    attestors.gcp\n    attestors.insecure\n    attestors.tpm\n\n",
+            "    attestors.wire\n\n",
+        ),
         ("    attestors.tpm\n    attestors.registry\n\n", "    attestors.contract\n\n"),
         ("    attestors.clouds.google.compute\n", "    attestors.clouds.google.credentials\n"),
         ("    pool\n    dial\n", "    dial\n    pool\n"),

@@ -17,7 +17,7 @@ from signer.controller.status.policy_status import Permits
 from signer.model.cluster import LONG_AGO, MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.node_attested import valid_until
 from signer.model.policy import Policy
-from signer.model.record import AttestedNode
+from signer.model.record import AttestedIdentity, AttestedNode
 from signer.rules.claim import role_of
 from signer.store.caches import Caches
 
@@ -147,7 +147,7 @@ class RenewalCoverage:
         does_not_renew = Unattested(machine, f"was attested by {identity.provider}, which does not renew")
         if identity.security is not Security.SECURE:
             return does_not_renew
-        for objection in self._objections(machine, identity.provider):
+        for objection in self._objections(machine, identity):
             return Unattested(machine, f"was attested by {identity.provider}, {objection}")
         if not self._renews(identity.provider):  # last, so that an attestor that is not allowed is not loaded
             return does_not_renew
@@ -156,16 +156,16 @@ class RenewalCoverage:
             return Unattested(machine, f"has no certificate since {end:%Y-%m-%d %H:%M} UTC")
         return Attested(machine, record)
 
-    def _objections(self, machine: MachineView, provider: str) -> Iterator[str]:
+    def _objections(self, machine: MachineView, identity: AttestedIdentity) -> Iterator[str]:
         """Why a renewal would be denied: an attestor that is no longer allowed is no longer trusted."""
         policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if not isinstance(policy, Policy):
             yield "and there is no valid policy"
-        elif provider not in {attestor.provider for attestor in policy.authorized_attestors}:
+        elif identity.provider not in {attestor.provider for attestor in policy.authorized_attestors}:
             yield "which the policy no longer authorizes"
-        elif not policy.required_attestors.of(role_of(machine)).accepts(provider):
+        elif not policy.required_attestors.of(role_of(machine)).accepts_identity(identity):
             yield "which the operator's floor does not accept for its role"
-        if not self._permits(provider):
+        if not self._permits(identity.provider):
             yield "which this controller no longer allows here"
 
     def _renews(self, provider: str) -> bool:

@@ -20,12 +20,19 @@ BINDING: Final = Binding(bytes.fromhex("0f" * 32))
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PROVIDER_IDS: Final = {
     "aws": "aws:///ap-southeast-2a/i-0123456789abcdef0",
+    "composite": "gce://capi-workloads/europe-west1-b/worker-1",
     "gcp": "gce://capi-workloads/europe-west1-b/worker-1",
     "insecure": "example://rack-7/machine-12",
     "tpm": "example://rack-7/machine-12",
 }
 OPERATOR: Final[Mapping[str, Mapping[str, Any]]] = {
     "aws": {"allowedRoles": ["arn:aws:iam::123456789012:role/nodes.example"]},
+    "composite": {
+        "attestors": {
+            "gcp": {"projects": {"capi-workloads": 730000000001}},
+            "tpm": {"allowUncertifiedEndorsementKeys": True},
+        }
+    },
     "gcp": {"projects": {"capi-workloads": 730000000001}},
     "insecure": {},
     "tpm": {"allowUncertifiedEndorsementKeys": True},

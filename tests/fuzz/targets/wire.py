@@ -37,7 +37,7 @@ from tests.support.statements import controller
 
 _MAXIMUM_BYTES: Final = 64 * 1024
 _MAXIMUM_BLOCKS: Final = 4
-_PROVIDERS: Final = frozenset({"aws", "gcp", "insecure", "keyed-mac", "tpm"})
+_PROVIDERS: Final = frozenset({"aws", "composite", "gcp", "insecure", "keyed-mac", "tpm"})
 
 
 def _pem(data: bytes) -> tuple[Block, ...]:

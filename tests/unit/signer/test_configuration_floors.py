@@ -87,7 +87,10 @@ A = "namespaces: [a]"
         (f"[{{{A}, maximumDurations: {{client: 7}}}}]", "client: a duration must be"),
         (f"[{{{A}, maximumDurations: {{deleting: 1s}}}}]", "deleting must be between .*, or 0s for none"),
         (f"[{{{A}, requiredAttestors: {{all: {{}}}}}}]", "has the fields controlPlane, workers, and not 'all'"),
-        (f"[{{{A}, requiredAttestors: {{workers: {{allOf: [tpm]}}}}}}]", "has the fields anyOf, and not 'allOf'"),
+        (
+            f"[{{{A}, requiredAttestors: {{workers: {{oneOf: [tpm]}}}}}}]",
+            "has the fields allOf, anyOf, and not 'oneOf'",
+        ),
         (f"[{{{A}, requiredAttestors: {{workers: {{anyOf: []}}}}}}]", "anyOf must be a list of 1 to 16 attestors"),
         (f"[{{{A}, requiredAttestors: {{workers: {{anyOf: tpm}}}}}}]", "anyOf must be a list of 1 to 16 attestors"),
         (f"[{{{A}, requiredAttestors: {{workers: {{anyOf: [aws]}}}}}}]", "aws is not in attestors, .*: name it there"),
@@ -103,3 +106,94 @@ A = "namespaces: [a]"
 def test_faults(tmp_path: Path, floors: str, message: str) -> None:
     with pytest.raises(InvalidConfiguration, match=message):
         read(tmp_path, floors)
+
+
+# All of several attestors
+
+COMPOSITE = """attestors:
+  tpm: {}
+  gcp: {}
+  composite:
+    settings: {attestors: {tpm: {}, gcp: {}}}
+"""
+WITH_BOTH = AnyOf(frozenset({"composite"}), frozenset({"tpm", "gcp"}))
+
+
+def read_with(folder: Path, attestors: str, floors: str) -> Floors:
+    path = folder / "config.yaml"
+    path.write_text(f"{attestors}floors: {floors}\n")
+    return read_configuration_file(path).floors
+
+
+def workers(accepted: str) -> str:
+    return f"[{{{A}, requiredAttestors: {{workers: {accepted}}}}}]"
+
+
+@pytest.mark.parametrize(
+    ("accepted", "read_as"),
+    [
+        ("{allOf: [tpm, gcp]}", WITH_BOTH),
+        ("{allOf: [tpm]}", AnyOf(frozenset({"composite", "tpm"}), frozenset({"tpm"}))),
+        ("{allOf: [composite, tpm]}", AnyOf(frozenset({"composite"}), frozenset({"composite", "tpm"}))),
+        ("{anyOf: [composite, tpm], allOf: [gcp, tpm]}", WITH_BOTH),
+        ("{anyOf: [tpm]}", AnyOf(frozenset({"tpm"}))),
+    ],
+)
+def test_all_of(tmp_path: Path, accepted: str, read_as: AnyOf) -> None:
+    assert read_with(tmp_path, COMPOSITE, workers(accepted)).of("a").required.workers == read_as
+
+
+def test_entries_require_together_what_each_requires(tmp_path: Path) -> None:
+    entries = "[{namespaces: ['*'], requiredAttestors: {workers: {allOf: [tpm]}}}, " + workers("{allOf: [gcp]}")[1:]
+    assert read_with(tmp_path, COMPOSITE, entries).of("a").required.workers == WITH_BOTH
+
+
+NOT_TOGETHER = "no attestor in attestors proves gcp and tpm together, .*: name composite there, with attestors gcp, tpm"
+ONLY_SOMEWHERE = """attestors:
+  composite:
+    settings: {attestors: {tpm: {}, gcp: {}}}
+    settingsByNamespace: {lab: {attestors: {tpm: {}, aws: {}}}}
+"""
+BY_NAMESPACE = """attestors:
+  composite:
+    namespaces: [a, b]
+    settingsByNamespace: {a: {attestors: {tpm: {}, gcp: {}}}, b: {attestors: {tpm: {}, gcp: {}, aws: {}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("attestors", "accepted", "message"),
+    [
+        (ATTESTORS, "{allOf: [tpm, gcp]}", NOT_TOGETHER),
+        (ONLY_SOMEWHERE, "{allOf: [tpm, gcp]}", NOT_TOGETHER),
+        ("attestors: {composite: {namespaces: []}}\n", "{allOf: [tpm, gcp]}", NOT_TOGETHER),
+        (COMPOSITE, "{allOf: [tpm, aws]}", "proves aws and tpm together"),
+        (COMPOSITE, "{anyOf: [tpm], allOf: [tpm, gcp]}", "no attestor in anyOf proves all of allOf"),
+        (COMPOSITE, "{allOf: [insecure]}", "workers.allOf: insecure proves nothing: remove it"),
+        (COMPOSITE, "{allOf: []}", "allOf must be a list of 1 to 16 attestors"),
+        (COMPOSITE, "{allOf: tpm}", "allOf must be a list of 1 to 16 attestors"),
+        (COMPOSITE, "{allOf: [TPM]}", "workers.allOf: a provider name"),
+        (
+            "attestors: {composite: {}}\n",
+            "{allOf: [tpm]}",
+            "attestors.composite: the composite attestor has the setting",
+        ),
+    ],
+)
+def test_all_of_that_no_attestor_meets(tmp_path: Path, attestors: str, accepted: str, message: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=message):
+        read_with(tmp_path, attestors, workers(accepted))
+
+
+def test_entries_that_no_attestor_meets_together(tmp_path: Path) -> None:
+    """Each is met by the attestor itself, and both by none."""
+    of_one = ATTESTORS.replace("}\n", ", composite: {settings: {attestors: {aws: {}, gcp: {}}}}}\n")
+    entries = "[{namespaces: ['*'], requiredAttestors: {workers: {allOf: [tpm]}}}, " + workers("{allOf: [gcp]}")[1:]
+    with pytest.raises(InvalidConfiguration, match="the entries for namespace a have no attestor in common"):
+        read_with(tmp_path, of_one, entries)
+
+
+def test_settings_of_every_namespace_count(tmp_path: Path) -> None:
+    assert read_with(tmp_path, BY_NAMESPACE, workers("{allOf: [tpm, gcp]}")).of("a").required.workers == WITH_BOTH
+    with pytest.raises(InvalidConfiguration, match="aws and tpm together"):
+        read_with(tmp_path, BY_NAMESPACE, workers("{allOf: [tpm, aws]}"))

@@ -1,0 +1,1 @@
+"""The agent plugin of the composite attestor."""
