@@ -79,6 +79,7 @@ from attestors.contract.settings import (
     NoChallengeKeys,
     no_challenge_keys,
 )
+from attestors.contract.shown_keys import ShownKey, ShowsKeys
 from attestors.contract.termination import (
     FormerInstance,
     InstanceExists,
@@ -131,6 +132,8 @@ __all__ = [
     "NoRecordedIdentity",
     "NodeCredential",
     "AgentPlugin",
+    "ShownKey",
+    "ShowsKeys",
     "NotProvableYet",
     "NotThere",
     "OtherToken",

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Final, NoReturn
 
 from attestors.standard_output import OutputNotWritten, checked_argparse_output, prepare_streams
-from authenticator.commands import agent, credential, prepare, request, status
+from authenticator.commands import agent, credential, prepare, request, status, tpm
 from authenticator.commands.arguments import report
 from authenticator.commands.output import end_without_output, flush_log
 from authenticator.model.failures import ExitCode, Failure
@@ -112,6 +112,6 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {version('capi-node-attestation')}")
     commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
-    for module in (credential, prepare, agent, request, status):
+    for module in (credential, prepare, agent, request, status, tpm):
         module.add(commands)
     return top

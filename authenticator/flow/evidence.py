@@ -14,7 +14,15 @@ from typing import Any, Final
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from attestors.contract import AgentPlugin, AttestorDescription, EvidenceUnavailable, GatherRequest, InvalidSettings
+from attestors.contract import (
+    AgentPlugin,
+    AttestorDescription,
+    EvidenceUnavailable,
+    GatherRequest,
+    InvalidSettings,
+    ShownKey,
+    ShowsKeys,
+)
 from attestors.registry import AttestorFailed, AttestorUnavailable, Registry, attestor_code
 from attestors.wire import binding, certificate_request, evidence, request
 from attestors.wire.binding import CACertHash
@@ -125,6 +133,21 @@ class Attestation:
             raise NoEvidence(
                 f"attestor {self.description.provider} returned an unusable provider ID: {error}"
             ) from error
+
+    def shown_keys(self, *, every: bool) -> Sequence[ShownKey]:
+        """The keys by which the attestor recognizes this machine (:class:`attestors.contract.ShowsKeys`).
+
+        Raises:
+            NoEvidence: the attestor has none, or fails.
+        """
+        plugin = self.agent_plugin
+        if not isinstance(plugin, ShowsKeys):
+            raise NoEvidence(f"attestor {self.description.provider} recognizes machines by no key")
+        try:
+            with _attestor_code(self.description.provider, EvidenceUnavailable):
+                return plugin.shown_keys(every=every)
+        except EvidenceUnavailable as error:
+            raise NoEvidence(f"attestor {self.description.provider}: {_message(error)}") from error
 
     def pending_request(
         self,

@@ -29,6 +29,7 @@ from signer.controller.audit_heads import AuditHeadPublisher, NoAuditHeads, audi
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.canary.service import CanaryService
+from signer.controller.cluster.control_plane_names import ControlPlaneNames
 from signer.controller.cluster.fleet import Fleet
 from signer.controller.cluster.kubeconfig_change import KubeconfigChange
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext, OptionalPartFactory
@@ -87,7 +88,6 @@ from signer.kube.resource_limits import ResourceLimits
 from signer.kube.scheduling import TimedSemaphore
 from signer.kube.supervision import supervised
 from signer.model.cluster import ClusterKey
-from signer.model.control_plane_names import ControlPlaneReport
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import InTouch
@@ -185,7 +185,9 @@ def compose_workload_cluster(
     status_changed, reconnect = asyncio.Event(), asyncio.Event()
     permits = permitted_in(key.namespace, configuration, options.registry)
     authority_source, canary = _compose_authorities(key, configuration, options, shared, random)
-    control_plane = ControlPlaneReport()
+    control_plane_names = ControlPlaneNames(
+        key, shared.management, caches, status_changed=status_changed, random=random, monotonic=monotonic
+    )
     service_networks = ServiceNetworks(key, caches, status_changed=status_changed, random=random)
     clocks = ClusterClocks(shared.management_clocks, now=now, monotonic=monotonic, changed=status_changed)
     decider = Decider(
@@ -201,7 +203,7 @@ def compose_workload_cluster(
         authority_source=authority_source,
         trust=canary,
         services_report=service_networks.report,
-        control_plane=control_plane,
+        control_plane=control_plane_names.report,
         clocks=clocks,
         now=now,
         monotonic=monotonic,
@@ -233,6 +235,7 @@ def compose_workload_cluster(
     parts = (
         OptionalPart(canary),
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
+        OptionalPart(control_plane_names),
         OptionalPart(service_networks),
         OptionalPart(KubeconfigChange(key, shared.management, reconnect=reconnect.set, random=random)),
         *rotation.parts,
@@ -268,6 +271,7 @@ def compose_workload_cluster(
     backoff = DeferralBackoff()
     informer = RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff))
     canary.on_change(status_changed.set, partial(informer.wake, ALL_PROVIDER_IDS))
+    control_plane_names.on_change(partial(informer.wake, ALL_PROVIDER_IDS))
     service_networks.on_change(partial(informer.wake, ALL_PROVIDER_IDS))
     handler = RequestHandler(
         key,
@@ -309,7 +313,7 @@ def compose_workload_cluster(
     return WorkloadCluster(
         key,
         connector=shared.connector,
-        control_plane=control_plane,
+        control_plane=control_plane_names.report,
         handler=handler,
         clocks=clocks,
         server_clock=options.server_clock,

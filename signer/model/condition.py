@@ -62,6 +62,8 @@ BUILTIN_REQUESTS_REFUSED: Final = ConditionType("BuiltinRequestsRefused", lambda
 BOOTSTRAP_TOKENS_TRACEABLE: Final = ConditionType("BootstrapTokensTraceable", _where_untraceable_tokens_are_refused)
 MACHINE_ADDRESSES_READABLE: Final = ConditionType("MachineAddressesReadable", lambda policy: False)
 """An infrastructure provider writes addresses, and no setting of the policy changes them."""
+CONTROL_PLANE_NAMES_READ: Final = ConditionType("ControlPlaneNamesRead", lambda policy: False)
+"""The names in the API servers' certificates are known all the same."""
 SERVICE_NETWORKS_KNOWN: Final = ConditionType("ServiceNetworksKnown")
 SERVING_NETWORKS_ALLOWED: Final = ConditionType("ServingNetworksAllowed", _where_networks_are_named)
 FLOORS_MET: Final = ConditionType("FloorsMet", _where_a_role_has_no_attestor)

@@ -5,12 +5,16 @@ server for every client that uses that name: a load balancer's, one of kubeadm's
 certificate lists them all, because clients would not accept it otherwise. The controller sees it at each connection, so
 this costs no call and no grant.
 
+kubeadm's configuration states names, too: ``certSANs`` that a rollout has not yet brought into the certificates, or
+that only an API server has to which this controller does not connect.
+
 Konnectivity and etcd may have certificates of the same CA, and their names are in no API server's certificate. The
 operator lists such names.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import re
 from collections import OrderedDict
@@ -97,14 +101,36 @@ def names_in(certificate: bytes) -> frozenset[str]:
         raise UnreadableServerCertificate(f"its certificate cannot be read: {type(error).__name__}") from error
 
 
+class NameSource(enum.Enum):
+    """An object that states names of the control plane. The value is its name in messages."""
+
+    KUBEADM_CONTROL_PLANE = "KubeadmControlPlane"
+    """Of the management cluster; the tenant's."""
+    KUBEADM_CONFIG = "ConfigMap kube-system/kubeadm-config"
+    """Of the workload cluster; kubeadm writes its ClusterConfiguration there."""
+
+
 @dataclass(slots=True)
 class ControlPlaneReport:
-    """The names in the certificates that one workload cluster's API servers have shown to this process."""
+    """The names of one workload cluster's API servers, as far as this process knows them.
 
-    unknown: str = "the controller has not seen the API server's certificate yet"
-    """Why the names are unknown; empty if they are known."""
+    What a source states only ever adds names to those in the certificates.
+    """
+
+    certificates_unknown: str = "the controller has not seen the API server's certificate yet"
+    """Why the names in the certificates are unknown; empty if they are known."""
+    awaited: frozenset[NameSource] = frozenset()
+    """Sources that have not been asked yet, or have not answered: the names that they state may be any."""
     _seen: OrderedDict[str, frozenset[str]] = field(default_factory=OrderedDict)
     """By digest of the certificate, the last seen last."""
+    _stated: dict[NameSource, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def unknown(self) -> str:
+        """Why the names are unknown; empty if they are known."""
+        if self.certificates_unknown or not self.awaited:
+            return self.certificates_unknown
+        return f"the controller has not read {' and '.join(sorted(one.value for one in self.awaited))} yet"
 
     def saw(self, certificate: bytes) -> None:
         """Take the names in a certificate (DER) that an API server has shown in a TLS handshake."""
@@ -113,16 +139,28 @@ class ControlPlaneReport:
             try:
                 self._seen[digest] = names_in(certificate)
             except UnreadableServerCertificate as error:
-                self.unknown = f"the API server was asked for its names, and {error}"
+                self.certificates_unknown = f"the API server was asked for its names, and {error}"
                 return
         self._seen.move_to_end(digest)
         if len(self._seen) > MAXIMUM_CERTIFICATES:
             self._seen.popitem(last=False)
-        self.unknown = ""
+        self.certificates_unknown = ""
+
+    def stated(self, source: NameSource, names: frozenset[str]) -> None:
+        """Take the names that a source states now, in canonical form, in place of those that it stated before."""
+        self._stated[source] = names
+        self.not_stated(source)
+
+    def not_stated(self, source: NameSource) -> None:
+        """The source states no names that can be read. Those that it stated before stay."""
+        self.awaited -= {source}
 
     def names_among(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of ``names``, in canonical form, that a certificate holds, also by a wildcard for their first label."""
-        return frozenset(name for name in names if any({name, _wildcard(name)} & seen for seen in self._seen.values()))
+        """Those of ``names``, in canonical form, that a certificate or a source has, also by a wildcard for their first
+        label.
+        """
+        known = (*self._seen.values(), *self._stated.values())
+        return frozenset(name for name in names if any({name, _wildcard(name)} & one for one in known))
 
 
 def _wildcard(name: str) -> str:
@@ -131,4 +169,4 @@ def _wildcard(name: str) -> str:
 
 def nothing_reported() -> ControlPlaneReport:
     """The report where no API server is connected, as in ``explain``: no name counts as the control plane's."""
-    return ControlPlaneReport(unknown="")
+    return ControlPlaneReport(certificates_unknown="")

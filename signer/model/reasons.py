@@ -276,10 +276,10 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "is in a network of Services, nodes and Services overlap: give the nodes other addresses.",
         ),
         Reason.CONTROL_PLANE_NAMES_UNKNOWN: ReasonExplanation(
-            "The controller cannot read the names in the certificate of the workload cluster's API server, so it does "
-            "not know which names a node must not have.",
-            "Nothing if it ends within a minute. Otherwise renew the API server's certificate: the message says what "
-            "is wrong with it.",
+            "The controller cannot read the names in the certificate of the workload cluster's API server, or has not "
+            "read kubeadm's configuration yet, so it does not know which names a node must not have.",
+            "Nothing if it ends within a minute. The message says what is unknown. If it is the certificate, renew the "
+            "API server's certificate. Kubeadm's configuration is waited for about six minutes at most.",
         ),
         Reason.MACHINE_NOT_READY: ReasonExplanation(
             "The Machine has no bootstrap data yet.",

@@ -26,8 +26,10 @@ class ServingFacts:
     reported_services: ReportedServices = NOT_REPORTED
     """What the workload cluster reports about the networks of its Services."""
     control_plane_names: frozenset[str] = frozenset()
-    """The requested names, and equivalents of the requested addresses, in the certificates of the API servers."""
+    """The requested names, and equivalents of the requested addresses, that the API servers' certificates or kubeadm's
+    configuration have.
+    """
     control_plane_unknown: str = ""
-    """Why the names in these certificates are unknown; empty if they are known."""
+    """Why these names are unknown; empty if they are known."""
     reserved_names: frozenset[str] = frozenset()
     """The requested names that the operator reserves, in canonical form."""

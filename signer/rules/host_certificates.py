@@ -11,7 +11,7 @@ import functools
 import ipaddress
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -104,7 +104,7 @@ class _AskedNames:
     ) -> None:
         self.node_name, self.cluster, self.policy = facts.node_name, facts.cluster, facts.policy
         self.machine, self.proven = facts.machine, facts.proven
-        self.conflicting_names, self.serving = names.conflicting_names, names.serving
+        self.conflicting_names, self.serving = names.conflicting_names, _known_so_far(names.serving)
         self.dns_names, self.ip_addresses = dns_names, ip_addresses
 
     def only(self, name: str | ipaddress.IPv4Address | ipaddress.IPv6Address) -> _AskedNames:
@@ -112,6 +112,13 @@ class _AskedNames:
         one = copy(self)
         one.dns_names, one.ip_addresses = ((name,), ()) if isinstance(name, str) else ((), (name,))
         return one
+
+
+def _known_so_far(serving: ServingFacts) -> ServingFacts:
+    """Names are left out by those of the control plane that are known. To wait, as serving requests do, would leave all
+    of them out until the next renewal; and no client of the API server trusts an authority of hosts.
+    """
+    return replace(serving, control_plane_unknown="") if serving.control_plane_unknown else serving
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ holds:
 
 ==================================  =======================================================================
 the control-plane endpoint          DNS name or address, in any spelling
-names of the API server             every DNS name and address in the certificates that the API servers show. The
-                                    node of a control-plane Machine may have its own node name and addresses
+names of the API server             every DNS name and address in the certificates that the API servers show, and in
+                                    ``certSANs`` of kubeadm's configuration. The node of a control-plane Machine may
+                                    have its own node name and addresses
 reserved names                      host labels that the operator reserves, such as ``konnectivity-server``
 ``kubernetes*``                     every DNS name with this prefix, ``kubernetes-worker-1`` included: a node with
                                     such a name gets a certificate for its addresses only
@@ -83,6 +84,7 @@ _UNUSABLE_NETWORKS: Final = (
 """
 _TRANSLATED: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"), IPv6Network("::ffff:0:0:0/96"))
 """NAT64 (RFC 6052 section 2.1, RFC 8215) and IPv4-translated addresses (RFC 2765 section 2.1)."""
+_OF_THE_API_SERVER: Final = "is a name of the API server, by its certificate or kubeadm's configuration"
 _ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
 """First half of the interface identifier (RFC 5214 section 6.1)."""
 
@@ -263,7 +265,7 @@ def _require_not_of_the_cluster(dns_name: str, facts: AlternativeNameFacts) -> N
     if dns_name in facts.serving.reserved_names:
         raise _refused(dns_name, facts, "has a host label that the operator reserves: servingAddresses.reservedNames")
     if dns_name in facts.serving.control_plane_names and not _is_control_planes_own(dns_name, facts):
-        raise _refused(dns_name, facts, "is in the API server's certificate")
+        raise _refused(dns_name, facts, _OF_THE_API_SERVER)
 
 
 def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
@@ -275,13 +277,13 @@ def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
         if str(equivalent) in _control_plane_names(facts):
             raise _refused(str(address), facts, "is the control-plane endpoint")
         if str(equivalent) in facts.serving.control_plane_names and not _is_control_planes_own(str(address), facts):
-            raise _refused(str(address), facts, "is in the API server's certificate")
+            raise _refused(str(address), facts, _OF_THE_API_SERVER)
     if is_ipv4_in_ipv6(address):
         raise _refused(str(address), facts, "is an IPv4 address written as IPv6")
 
 
 def _require_control_plane_known(facts: AlternativeNameFacts) -> None:
-    """The names in the API server's certificate are known: any name may be one of them otherwise."""
+    """The names of the API server are known: any name may be one of them otherwise."""
     if facts.serving.control_plane_unknown:
         raise Deferred(
             Reason.CONTROL_PLANE_NAMES_UNKNOWN,

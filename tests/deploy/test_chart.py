@@ -696,6 +696,7 @@ class TestRolesOfTheirOwn:
             ("controllerKeyCreation", "secrets", "create"),
             ("bootstrapTokens", "kubeadmconfigs", "list"),
             ("machineCondition", "machines/status", "patch"),
+            ("controlPlaneNames", "kubeadmcontrolplanes", "get"),
         ],
     )
     def test_a_switch_takes_its_grant_away(self, switch: str, resource: str, verb: str) -> None:

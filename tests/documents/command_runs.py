@@ -169,6 +169,11 @@ TABLE: Final = (
         RunBy("tests/documents/test_quickstart.py::test_the_nodes_own_commands"),
     ),
     Entry(
+        "docs/tpm.md",
+        "kubelet-authenticator tpm fingerprint",
+        RunBy("tests/integration/tpm/test_fingerprint_command.py::test_the_key_that_evidence_shows"),
+    ),
+    Entry(
         "docs/operating.md",
         "node-attestation-controller crds",
         RunBy("tests/unit/signer/test_cli.py::test_crds_prints_the_files_of_deploy"),

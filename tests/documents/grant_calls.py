@@ -47,6 +47,7 @@ _LEADER: Final = "signer/controller/replicas/leadership.py"
 CALLS: Final[dict[Rule, tuple[Call, ...]]] = {
     Rule(*_BASE, _CAPI, "clusters"): (
         _CACHES,
+        Call("get", "signer/controller/cluster/control_plane_names.py", "ControlPlaneNames"),
         Call("get", "signer/store/garbage_collection.py", "GarbageCollector"),
         Call("get", "signer/controller/auto_approval/restoration.py", "Restoration"),
     ),
@@ -101,6 +102,9 @@ CALLS: Final[dict[Rule, tuple[Call, ...]]] = {
     ),
     Rule("machine-condition", "ClusterRole", _CAPI, "machines/status"): (
         Call("patch", "signer/controller/status/machine_condition.py", "MachineConditions"),
+    ),
+    Rule("control-plane-names", "ClusterRole", "controlplane.cluster.x-k8s.io", "kubeadmcontrolplanes"): (
+        Call("get", "signer/controller/cluster/control_plane_names.py", "ControlPlaneNames"),
     ),
     Rule("infrastructure-status", "ClusterRole", _INFRA, "*/status"): (
         Call("get patch", "signer/controller/status/infrastructure_status.py", "InfrastructureStatus"),

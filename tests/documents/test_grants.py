@@ -30,6 +30,7 @@ from signer.kube.resources import (
     CONFIG_MAPS,
     EVENTS,
     IDENTITY_RESERVATIONS,
+    KUBEADM_CONTROL_PLANES_V1BETA2,
     MACHINE_POOLS_V1BETA2,
     MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
@@ -55,6 +56,8 @@ from tests.support.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_
 from tests.support.processes import wait_until
 from tests.support.reporting_attestor import LOOK_UP_SETTING, REPORT_SETTING, Report
 
+KUBEADM: Final = {"apiGroup": KUBEADM_CONTROL_PLANES_V1BETA2.group, "kind": "KubeadmControlPlane"}
+"""The controller asks for it by name, and there is none."""
 FOLDER: Final = ROOT / "deploy/rbac"
 SERVICE_ACCOUNT: Final = "system:serviceaccount:node-attestation-system:node-attestation-controller"
 WORKLOAD_USER: Final = "node-attestation-controller"
@@ -230,6 +233,7 @@ def test_the_controller_needs_exactly_these_grants(
 ) -> None:
     management, workload = embedded_api(management_cluster), embedded_api(cluster)
     add_infra_cluster(cluster, SIGNER_FIELD)
+    cluster.patch({"spec": {"controlPlaneRef": {**KUBEADM, "name": "production-cp"}}})
     let_sign_for_the_looking_node(cluster)
     tokens = {WORKER: add_machine(cluster), INSTANCE: add_machine_pool(cluster), LOOKED_UP: add_looked_up(cluster)}
     cluster.authorize("keyed-mac", reporting_attestor.PROVIDER, **EVERYTHING)

@@ -410,6 +410,11 @@ def _of_objects() -> Iterator[Seed]:
         "tpm",
         (b"attestors:\n  tpm:\n    namespaces: [team-a]\n    settings: {endorsementRootsFolder: /etc/roots}\n"),
     )
+    yield (
+        "kubeadm-config",
+        "one",
+        b"apiServer:\n  certSANs: [api.example, '*.apps.example', ::1]\ncontrolPlaneEndpoint: vip.example:6443\n",
+    )
     yield "kubernetes-time", "one", b"2026-01-02T03:04:05Z"
 
 

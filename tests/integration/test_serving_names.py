@@ -9,11 +9,15 @@ from typing import Final
 import pytest
 from cryptography import x509
 
+from signer.kube.resources import CONFIG_MAPS, KUBEADM_CONTROL_PLANES_V1BETA2
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.fixtures import Harness, assert_readable, certificate_of, node_of, pending
 from tests.integration.kubelets import Kubelet, add_machine, attest
 
 API_SERVER: Final = ("api.example.net", "lb.example.com")
+CONTROL_PLANE_KIND: Final = {"apiGroup": KUBEADM_CONTROL_PLANES_V1BETA2.group, "kind": "KubeadmControlPlane"}
+STATED: Final = ("kcp.example.com", "192.0.2.78", "x.kcp-apps.example.com", "cm.example.com", "vip.example.com")
+"""Names of kubeadm's configuration that no certificate of the embedded API shows."""
 CONTROL_PLANE_SERVICES: Final = ("konnectivity-server", "konnectivity-server.kube-system", "etcd-0.etcd", "m1.etcd")
 
 
@@ -24,10 +28,34 @@ def neighbourhood(shared_harness: Harness) -> Kubelet:
     cluster.patch({"spec": {"clusterNetwork": {"services": {"cidrBlocks": ["10.200.0.0/16", "2001:db8:1::/112"]}}}})
     cluster.patch({"spec": {"clusterNetwork": {"serviceDomain": "Prod.Example."}}})
     add_machine(cluster, "m", "192.0.2.10", "M.Internal.Example.", "10.200.0.9", "127.0.0.9", "kubernetes-m", "x.svc")
-    add_machine(cluster, "guest", "192.0.2.77", *API_SERVER, *CONTROL_PLANE_SERVICES, "x.apps.example.net")
+    add_machine(cluster, "guest", "192.0.2.77", *API_SERVER, *CONTROL_PLANE_SERVICES, *STATED, "x.apps.example.net")
     add_machine(cluster, "neighbour", "192.0.2.11", "2001:DB8:0::11")
+    state_names(cluster)
     shared_harness.run()
     return attest(cluster, "m")
+
+
+def state_names(cluster: WorldCluster) -> None:
+    """In the KubeadmControlPlane, and in the ConfigMap that kubeadm keeps in the workload cluster."""
+    cluster.patch({"spec": {"controlPlaneRef": {**CONTROL_PLANE_KIND, "name": "production-cp"}}})
+    server = {"certSANs": ["KCP.example.com", "192.0.2.78", "*.kcp-apps.example.com"]}
+    spec = {"replicas": 1, "version": "v1.33.0", "kubeadmConfigSpec": {"clusterConfiguration": {"apiServer": server}}}
+    control_plane = {
+        "apiVersion": KUBEADM_CONTROL_PLANES_V1BETA2.api_version,
+        "kind": CONTROL_PLANE_KIND["kind"],
+        "metadata": {"name": "production-cp", "namespace": cluster.namespace},
+        "spec": {**spec, "machineTemplate": {"spec": {}}},
+    }
+    path = KUBEADM_CONTROL_PLANES_V1BETA2.collection(cluster.namespace)
+    cluster.management.client.create(path, control_plane)
+    configuration = 'apiServer:\n  certSANs: ["cm.example.com"]\ncontrolPlaneEndpoint: vip.example.com:6443\n'
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kubeadm-config", "namespace": "kube-system"},
+        "data": {"ClusterConfiguration": configuration},
+    }
+    cluster.client().create(CONFIG_MAPS.collection("kube-system"), config_map)
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +148,8 @@ def test_not_the_machines(neighbourhood: Kubelet, name: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        *((name, "is in the API server's certificate") for name in (*API_SERVER, "API.example.net")),
-        ("x.apps.example.net", "is in the API server's certificate"),
+        *((name, "is a name of the API server") for name in (*API_SERVER, "API.example.net", *STATED)),
+        ("x.apps.example.net", "is a name of the API server"),
         *((name, "that the operator reserves") for name in CONTROL_PLANE_SERVICES),
     ],
 )

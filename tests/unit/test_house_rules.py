@@ -97,6 +97,10 @@ IMPORTS_INSIDE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
             }
         ),
     ),
+    "attestors/tpm/node/plugin.py": (
+        LAZY + "a request of a node needs no parser of certificates",
+        frozenset({"attestors.tpm.node.shown_keys"}),
+    ),
     "attestors/tpm/__init__.py": (
         LAZY + "a node loads the agent plugin only, a controller the server plugin; tpm2-pytss is an extra",
         frozenset(

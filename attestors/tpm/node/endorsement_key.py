@@ -36,6 +36,7 @@ _UNUSABLE_TEMPLATE: Final = (TSS2_Exception, ValueError, TypeError, AttributeErr
 class EndorsementKey:
     """The loaded endorsement key, and the certificates that the TPM stores for it."""
 
+    choice: EndorsementChoice
     key: LoadedKey
     certificate: bytes
     """As stored in NV, including padding; empty if there is none."""
@@ -58,7 +59,14 @@ def endorsement_key(tpm: TPM, wanted: EndorsementChoice | None) -> Iterator[Endo
     chain = _chain(nv, indices) if certificate else b""
     public = _public_template(nv, indices, choice)
     with _loaded(tpm, choice, public, certificate) as key:
-        yield EndorsementKey(key, certificate, chain)
+        yield EndorsementKey(choice, key, certificate, chain)
+
+
+def certified_choices(tpm: TPM) -> tuple[EndorsementChoice, ...]:
+    """The templates for which the TPM has a certificate."""
+    nv = NVReader(tpm)
+    indices = tpm.handles(FIRST_ENDORSEMENT_INDEX, LAST_CHAIN_INDEX)
+    return tuple(choice for choice in ENDORSEMENT_CHOICES if _choose(tpm, nv, indices, choice)[1])
 
 
 def _choose(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from attestors.contract import EvidenceUnavailable, GatherRequest
+from attestors.contract import EvidenceUnavailable, GatherRequest, ShownKey
 from attestors.tpm.node.answer import activate, quote
 from attestors.tpm.node.attestation_key import attestation_key
 from attestors.tpm.node.challenge import Challenge, parse_challenge
 from attestors.tpm.node.connection import TPM, LoadedKey, connected
-from attestors.tpm.node.endorsement_key import EndorsementKey, endorsement_key
+from attestors.tpm.node.endorsement_key import EndorsementKey, certified_choices, endorsement_key
 from attestors.tpm.node.settings import PROVIDER_ID_SETTING, NodeSettings
 from attestors.tpm.wire import (
     ATTESTATION_PUBLIC_FIELD,
@@ -73,6 +73,22 @@ class TPMAgentPlugin:
             if challenge is not None:
                 fields |= _answer(tpm, endorsement.key, attestation, challenge, request.binding)
         return Evidence(EVIDENCE_VERSION, CACertHash(request.cluster), MappingProxyType(fields))
+
+    def shown_keys(self, *, every: bool) -> Sequence[ShownKey]:
+        """See :class:`attestors.contract.ShowsKeys`.
+
+        Raises:
+            EvidenceUnavailable: the message says what a person can do.
+        """
+        from attestors.tpm.node.shown_keys import shown  # no request needs the parser of certificates
+
+        with connected(self.settings.tcti) as tpm:
+            choices = certified_choices(tpm) if every else (self.settings.endorsement_choice,)
+            keys = []
+            for choice in choices:
+                with endorsement_key(tpm, choice) as endorsement:
+                    keys.append(shown(endorsement))
+        return keys
 
 
 def _identity(endorsement: EndorsementKey, attestation: LoadedKey) -> dict[str, str]:

@@ -42,6 +42,12 @@ from signer.model.gateway_connection import (
     parse_gateway_connection,
     render_gateway_connection,
 )
+from signer.model.kubeadm_names import (
+    MAXIMUM_STATED_NAMES,
+    StatedNames,
+    UnreadableConfiguration,
+    names_in_config_map,
+)
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.record import AttestedNode
@@ -82,6 +88,12 @@ def _reservation(data: bytes) -> Reservation:
 
 def _cluster(data: bytes) -> ClusterView:
     return cluster_view(_stored(data))
+
+
+def _kubeadm_config(data: bytes) -> StatedNames:
+    found = names_in_config_map({"data": {"ClusterConfiguration": data.decode("utf-8", "surrogateescape")}})
+    require(len(found.names) <= MAXIMUM_STATED_NAMES + 1, "more names than allowed")
+    return found
 
 
 def _machine(data: bytes) -> MachineView:
@@ -194,6 +206,7 @@ TARGETS: Final = (
     Target("strict-yaml", _strict_yaml, (YamlRefused,)),
     Target("controller-configuration", _configuration, (InvalidConfiguration,)),
     Target("controller-key", _controller_key, (MalformedControllerKey,), Shape.JSON),
+    Target("kubeadm-config", _kubeadm_config, (UnreadableConfiguration,)),
     Target("gateway-connection", _gateway_connection, (InvalidGatewayConnection,), Shape.JSON),
     Target("authority-pem", _authority_pem, (der.PemError,)),
     Target("ca-certificate", _ca_certificate, (CertificateUnreadable,)),

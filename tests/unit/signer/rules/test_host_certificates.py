@@ -196,6 +196,14 @@ def test_names_that_services_may_have_are_left_out() -> None:
     assert "192.0.2.17" in host_principals(asked, FREE)
 
 
+def test_names_of_the_control_plane_are_left_out_as_far_as_they_are_known() -> None:
+    """No name waits for the others: it would be missing until the next renewal."""
+    serving = replace(FREE.serving, control_plane_names=frozenset({"192.0.2.17"}), control_plane_unknown="not read yet")
+    asked = facts(("InternalIP", "192.0.2.17"), ("InternalIP", "192.0.2.18"))
+    found = host_principals(asked, replace(FREE, serving=serving))
+    assert ("192.0.2.17" in found, "192.0.2.18" in found) == (False, True)
+
+
 def test_a_node_called_as_another_one_with_cluster_and_namespace() -> None:
     key = facts().machine.cluster
     asked = facts(node_name=f"short.{key.name}.{key.namespace}")

@@ -213,24 +213,24 @@ class TestControlPlane:
         names = ((), (name,)) if is_address else ((name,), ())
         judge(serving(*names, **everywhere(name)))
         facts = serving(*names, serving=ServingFacts(control_plane_names=frozenset({name})), **everywhere(name))
-        not_permitted(facts, name, "is in the API server's certificate")
+        not_permitted(facts, name, "is a name of the API server")
 
     def test_an_address_that_may_be_delivered_to_the_api_server(self) -> None:
         name = str(ip_address(nat64("192.0.2.7")))
         facts = serving(
             (), (name,), serving=ServingFacts(control_plane_names=frozenset({"192.0.2.7"})), **everywhere(name)
         )
-        not_permitted(facts, name, "is in the API server's certificate")
+        not_permitted(facts, name, "is a name of the API server")
 
     def test_a_control_plane_node_has_its_own_name_and_addresses(self) -> None:
         """kubeadm writes both into its API server's certificate."""
         api_server = ServingFacts(control_plane_names=frozenset({NODE, "10.0.0.1", "lb.example"}))
         machine = with_addresses("10.0.0.1")
-        not_permitted(serving((NODE,), machine=machine, serving=api_server), NODE, "is in the API server's certificate")
+        not_permitted(serving((NODE,), machine=machine, serving=api_server), NODE, "is a name of the API server")
         own = replace(machine, control_plane=True)
         judge(serving((NODE,), ("10.0.0.1",), machine=own, serving=api_server))
         guest = replace(own, addresses=(*own.addresses, MachineAddress("Hostname", "lb.example")))
-        not_permitted(serving(("lb.example",), machine=guest, serving=api_server), "lb.example", "API server's")
+        not_permitted(serving(("lb.example",), machine=guest, serving=api_server), "lb.example", "of the API server")
         foreign = serving((), ("10.0.0.9",), machine=own, proven=None, serving=api_server)
         not_permitted(foreign, "10.0.0.9", "does not belong to")
 
