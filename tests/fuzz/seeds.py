@@ -413,7 +413,7 @@ def _of_objects() -> Iterator[Seed]:
     yield (
         "kubeadm-config",
         "one",
-        b"apiServer:\n  certSANs: [api.example, '*.apps.example', ::1]\ncontrolPlaneEndpoint: vip.example:6443\n",
+        b"apiServer:\n  certSANs: [api.example, '*.apps.example']\ncontrolPlaneEndpoint: vip.example:6443\n",
     )
     yield "kubernetes-time", "one", b"2026-01-02T03:04:05Z"
 
