@@ -47,6 +47,7 @@ class Served:
         _canary, self.auto_approval, _names, self.service_networks, _kubeconfig = self.cluster._services
         self.cluster._services = (self.auto_approval, self.service_networks)  # the canary needs an API server
         self.service_networks.run = AsyncMock()
+        self.cluster._clocks.run = AsyncMock()  # it needs the management API server
         self.recorder = shared.recorder
         self.publisher = AsyncMock()
         self.client = AsyncMock()
