@@ -16,7 +16,6 @@ from attestors.contract import (
     Freshness,
     InvalidSettings,
     RecordedCalls,
-    Security,
     ServerPlugin,
 )
 from attestors.contract.composite import part_settings
@@ -51,8 +50,6 @@ def load_part(registry: Registry, name: str) -> Attestor:
     except AttestorUnavailable as error:
         raise InvalidSettings(str(error)) from error
     described = attestor.description
-    if described.security is not Security.SECURE:
-        raise InvalidSettings(f"{name} proves nothing, and cannot be a part of the composite attestor: remove it")
     if EVIDENCE_VERSION not in described.evidence_versions:
         raise InvalidSettings(f"{name} does not read evidence {EVIDENCE_VERSION}: upgrade it")
     return attestor

@@ -73,19 +73,13 @@ def read_floors(path: str, entries: Any, attestors: Mapping[str, OperatorAttesto
     for namespace in sorted({ALL_NAMESPACES, *(name for one in found for name in one.namespaces)}):
         required = floors.of(namespace).required
         for role, accepted in (("controlPlane", required.control_plane), ("workers", required.workers)):
-            if isinstance(accepted, AnyOf) and not _meets(accepted, attestors):
+            if isinstance(accepted, AnyOf) and not accepted.providers:
                 raise InvalidConfiguration(
                     f"--config: {path}: the entries for namespace {namespace} have no attestor in common in "
                     f"requiredAttestors.{role}, so no node could join: every entry must accept the attestor that its "
                     "nodes use"
                 )
     return floors
-
-
-def _meets(accepted: AnyOf, attestors: Mapping[str, OperatorAttestor]) -> bool:
-    """Whether some attestor is accepted. What several entries require together, one attestor must prove."""
-    own = OperatorAttestor()
-    return any(accepted.together <= _proved_by(name, attestors.get(name, own)) for name in accepted.providers)
 
 
 def _entry(path: str, entry: Any, attestors: Mapping[str, OperatorAttestor]) -> NamespaceFloor:

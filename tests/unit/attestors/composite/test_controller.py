@@ -24,7 +24,11 @@ from attestors.contract import (
     Plausible,
     VerifiedIdentity,
 )
-from attestors.contract.composite import CompositeIdentity
+from attestors.contract.composite import (
+    CompositeIdentity,
+    MalformedCompositeIdentity,
+    attestors_of_identity,
+)
 from attestors.wire.binding import Binding, BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import CHIP_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION, Purpose
@@ -317,6 +321,14 @@ def test_calls_of_parts_replay() -> None:
     logged = ask(fields, calls=recorder)
     assert {one["question"].partition(":")[0] for one in recorder.recorded} == {"tpm"}
     assert ask(fields, calls=ReplayedCalls(recorder.recorded)) == logged
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", '{"a": "b"}', '{"b":"1","a":"2"}', '{"a":"1","a":"2"}', '{"a":1}'])
+def test_another_text_of_the_same_identity(text: str) -> None:
+    """Each set of identities has one text, or one machine could be reserved twice."""
+    with pytest.raises(MalformedCompositeIdentity):
+        CompositeIdentity.parse(text)
+    assert attestors_of_identity("composite", text) == {"composite"}
 
 
 @PATIENT

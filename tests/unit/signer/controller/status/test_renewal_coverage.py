@@ -190,6 +190,14 @@ def test_machines_attested_by_an_attestor_that_the_floor_does_not_accept() -> No
     assert isinstance(coverage_of(plane).all()[0], Attested)
 
 
+def test_machines_whose_identity_is_not_of_all_attestors_that_the_floor_requires() -> None:
+    together = Floor(required=RequiredAttestors(workers=AnyOf(frozenset({"good"}), frozenset({"good", "other"}))))
+    floors = Floors((NamespaceFloor(frozenset({CLUSTER.namespace}), False, together),))
+    caches = with_machine(caches_of(floors), machine_view(), good_record())
+    expected = "was attested by good, which the operator's floor does not accept for its role"
+    assert why(coverage_of(caches).all()) == expected
+
+
 def test_without_a_policy_no_node_can_renew() -> None:
     caches = with_machine(caches_of(), machine_view(), good_record())
     caches.policies.replaced([])
