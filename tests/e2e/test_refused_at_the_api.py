@@ -195,6 +195,7 @@ RESERVATION: Final[dict[str, Any]] = {
     "attestor": "tpm",
     "identity": "i",
     "security": "secure",
+    "seal": "s",
 }
 RECORD: Final[dict[str, Any]] = {
     "clusterName": "prod",
@@ -239,6 +240,7 @@ ROTATION: Final[dict[str, Any]] = {
     ("kind", "good", "wrong", "words"),
     [
         ("IdentityReservation", RESERVATION, {"security": "some"}, ("spec.security", '"secure"', '"insecure"')),
+        ("IdentityReservation", RESERVATION, {"seal": None}, ("spec", "seal", "required")),
         ("IdentityReservation", RESERVATION, {"providerID": ""}, ("spec.providerID", "at least 1")),
         (
             "IdentityReservation",
