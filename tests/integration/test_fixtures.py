@@ -67,7 +67,7 @@ def test_input_that_no_node_makes(
     attestation_controller: StartController,
 ) -> None:
     workload_cluster.authorize("insecure")
-    attestation_controller()
+    attestation_controller(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
     node = make_node("m", "test:///m", "insecure")
     signer_name = "cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
     request = x509.load_der_x509_csr(node.certificate_request()).public_bytes(Encoding.PEM)

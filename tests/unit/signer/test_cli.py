@@ -288,7 +288,7 @@ def test_a_deeply_nested_file(flag: str, expected: str, tmp_path: Path, capsys: 
     assert "Traceback" not in error
 
 
-NOT_INSTALLED = "--config: attestors.tmp: no attestor of that name is installed; installed are: aws, gcp, insecure, "
+NOT_INSTALLED = "--config: attestors.tmp: no attestor of that name is installed; installed are: aws, composite, gcp, "
 
 
 @pytest.mark.parametrize(
