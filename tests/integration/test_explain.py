@@ -74,7 +74,7 @@ def test_an_honest_request(harness: Harness, cluster: WorldCluster, explain: Exp
     assert (code, report["verdict"], report["reason"]) == (0, "approve", "Attested"), report
     assert {one["outcome"] for one in report["checks"]} == {"passed"}
     numbers = [one["number"] for one in report["checks"] if one["number"]]
-    assert numbers == list(range(1, 36))
+    assert numbers == list(range(1, 38))
     names = [one["name"] for one in report["checks"]]
     for listed in (REQUEST_CHECKS, MACHINE_CHECKS):
         wanted = [check.run.__name__ for check in listed]
@@ -137,7 +137,7 @@ def test_decided_requests_are_explained_too(harness: Harness, cluster: WorldClus
     assert (code, condition["type"], condition["reason"]) == (4, "Denied", "NodeNameMismatch")
     assert (report["verdict"], report["reason"]) == ("deny", "NodeNameMismatch")
     failed = next(one for one in report["checks"] if one["outcome"] == "stopped")
-    assert (failed["name"], failed["number"], failed["found"]) == ("node_name_is_the_machines", 27, "somebody-else")
+    assert (failed["name"], failed["number"], failed["found"]) == ("node_name_is_the_machines", 29, "somebody-else")
     assert failed["expected"] == "worker-1 (nodeNames: Automatic)"
     assert failed["message"] == condition["message"]
     assert outcomes(report)["node_ref_agrees"] == "not reached"
