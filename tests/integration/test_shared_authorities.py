@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -76,6 +77,25 @@ def test_one_ca_key_in_the_clusters_of_two_tenants(harness: Harness) -> None:
     verdict = victim.wait_until_decided("join")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested")
     wait_until(lambda: KIND not in conditions(harness, victim), "the end of the condition")
+
+
+def was_requested(harness: Harness, pattern: str) -> bool:
+    return bool(harness.api.requests.matching(pattern))
+
+
+def test_before_anything_is_published(harness: Harness) -> None:
+    """A replica needs no status for the Clusters that it serves itself."""
+    victim, thief = victim_and_thief(harness)
+    harness.api.faults.inject("PATCH */nodeattestationpolicies/*/status", status=500, times=None)
+    harness.run()
+    for cluster in (victim, thief):  # which comes after the CA is read
+        attempt = f"PATCH */nodeattestationpolicies/{cluster.name}/status"
+        wait_until(partial(was_requested, harness, attempt), attempt)
+    replayed(victim, thief)
+    for cluster in (victim, thief):
+        assert_waits(harness, cluster, victim.ca_cert_hash)
+    assert_nothing_reserved(harness, victim, thief)
+    harness.api.faults.clear()
 
 
 def test_clusters_of_one_owner_share_a_ca_by_the_operators_word(harness: Harness) -> None:

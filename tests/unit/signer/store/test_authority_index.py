@@ -20,7 +20,12 @@ from signer.model.decision import Deferred
 from signer.model.reasons import Reason
 from signer.model.seal import ControllerKeys
 from signer.store.authority_index import AuthorityIndex
-from signer.store.published_authorities import MAXIMUM_HASHES, authorities_to_publish
+from signer.store.published_authorities import (
+    MAXIMUM_HASHES,
+    NOTHING_PUBLISHED,
+    authorities_to_publish,
+    read_published_authorities,
+)
 
 MINE, OTHER, THIRD = (ClusterKey(f"team-{name}", "prod") for name in "abc")
 KEYS: Final = ControllerKeys(bytes(32))
@@ -135,7 +140,7 @@ FORGED = {
     "sealed for another cluster": policy(THIRD, authority(1)),
     "sealed for another policy": policy(OTHER, authority(1)) | {"metadata": {"uid": "uid-2"}},
     "another CA": policy(OTHER, authority(2), keys=[hash_of(1)]),
-    "an issuer as a key": policy(OTHER, authority(2, 1), keys=[hash_of(2), hash_of(1)], issuers=[]),
+    "an issuer as a key": policy(OTHER, authority(0, 1), keys=[hash_of(0), hash_of(1)], issuers=[]),
 }
 
 
@@ -162,6 +167,7 @@ def test_a_malformed_status_is_as_none(world: World, field: Any) -> None:
     world.index.shows(OTHER, {"metadata": {"uid": UID}, "status": {"certificateAuthorities": field}})
     world.keys = None  # nothing is looked up
     assert world.shared(authority(1)) == NOT_SHARED
+    assert read_published_authorities({"status": {"certificateAuthorities": field}}) == NOTHING_PUBLISHED
 
 
 def test_without_the_controller_key_what_others_published_cannot_be_judged(world: World) -> None:

@@ -447,8 +447,9 @@ async def test_published_authorities_stay_while_they_cannot_be_read(world: World
     assert world.stored is not None
     assert world.stored["status"]["certificateAuthorities"] == published
     for status in (world.status, world.restarted()):
-        await status.write(2, GOOD, [condition()])
+        await status.write(1, GOOD, [condition()])
         assert world.stored["status"]["certificateAuthorities"] == published
+    assert len(world.patches) == 1
     other = published | {"issuers": ["sha256:" + "cd" * 32]}
     await world.status.write(3, GOOD, [condition()], authorities=other)
     assert world.stored["status"]["certificateAuthorities"] == other
