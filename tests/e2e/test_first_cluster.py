@@ -288,6 +288,7 @@ def test_a_new_user_gets_from_nothing_to_enforce_and_mends_a_refused_node(scene:
     with controller:
         said = reader.next("kubectl annotate", "kubectl apply")
         assert "production created" in said
+        reader.next("node-attestation-controller workload-kubeconfig")
         assert scene.machine("worker-1").credential().exit_code == 0
         said = reader.next("kubectl get nodeattestationpolicies", "kubectl get attestednodes")
         assert "production" in said
@@ -335,7 +336,12 @@ def _mend_a_refused_node(scene: Scene) -> None:
     assert "EndorsementKeyMismatch" in said
     assert f"explain {request} --cluster default/production" in said
 
-    reader.words["explain CSR"] = f"explain {request}"
+    # Where the attestor's settings are: the page says in the Pod, whose files are the reader's here.
+    settings = {
+        f"endorsement{name.capitalize()}Folder": str(reader.folder / name) for name in ("roots", "intermediates")
+    }
+    (reader.folder / "config.yaml").write_text(yaml.safe_dump({"attestors": {"tpm": {"settings": settings}}}))
+    reader.words["explain CSR"] = f"explain {request} --config config.yaml"
     said = reader.next("node-attestation-controller explain", exit_codes={"explain": 4})
     assert "EndorsementKeyMismatch" in said
     assert "if the fingerprint is wrong" in " ".join(said.split())
