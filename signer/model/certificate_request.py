@@ -281,6 +281,9 @@ def _parse(der: bytes, provider_id_oids: tuple[str, ...]) -> CertificateRequest:
         # The library reads the first extension request only. No check would see a second one.
         if attributes.count(EXTENSION_REQUEST) > 1:
             raise MalformedCertificateRequest("more than one extension request")
+        # The library ignores unused bits at the end of the signature: other bytes with the same signature would pass.
+        if der[len(der) - len(request.signature) - 1] != 0:
+            raise MalformedCertificateRequest("the signature has unused bits")
         subject = _subject(request)
         extensions = tuple(request.extensions)
     except MalformedCertificateRequest:

@@ -377,3 +377,15 @@ class TestMalformed:
     )
     def test_subject_text(self, value: tuple[bytes, int]) -> None:
         assert malformed(pkcs10(subject=sequence(rdn(COMMON_NAME, *value)))) == NOT_DER
+
+
+def test_unused_bits_behind_the_signature_are_refused() -> None:
+    """The library verifies the same signature, so that one request could be written in two ways."""
+    while True:  # where the last bit is 0, DER allows to call it unused
+        der = bytearray(pkcs10())
+        signature = x509.load_der_x509_csr(bytes(der)).signature
+        if signature[-1] & 1 == 0:
+            break
+    der[len(der) - len(signature) - 1] = 1
+    assert x509.load_der_x509_csr(bytes(der)).is_signature_valid
+    assert malformed(bytes(der)) == "the signature has unused bits"
