@@ -13,8 +13,6 @@ from typing import Final
 from signer.admission.discovery import NotServed, served_admission
 from signer.admission.manifests import (
     DIGEST_ANNOTATION,
-    OWNER,
-    OWNER_LABEL,
     AdmissionVersion,
     Manifest,
     binding_manifest,
@@ -25,6 +23,7 @@ from signer.admission.policy import AdmissionPolicy
 from signer.kube.calls import Get, GetCreateReplace, GetDelete
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from signer.kube.wanted_object import OWNER, OWNER_LABEL
 from signer.model.fields import mapping_of, text_of
 
 RIGHTS: Final = tuple(

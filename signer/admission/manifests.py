@@ -20,9 +20,8 @@ from signer.kube.resources import (
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     Resource,
 )
+from signer.kube.wanted_object import OWNER, OWNER_LABEL
 
-OWNER_LABEL: Final = "app.kubernetes.io/managed-by"
-OWNER: Final = "node-attestation-controller"
 """The label's value. Objects without it belong to somebody else and are never changed."""
 DIGEST_ANNOTATION: Final = "attestation.cluster.x-k8s.io/digest"
 """SHA-256 of the spec that the controller wrote: a spec with another digest was changed by somebody else."""

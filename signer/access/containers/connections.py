@@ -27,13 +27,13 @@ from signer.access.containers.conditions import (
     Problem,
 )
 from signer.access.containers.wishes import Wish, wish_of
-from signer.admission.manifests import OWNER, OWNER_LABEL
 from signer.configuration import AccessPermission
 from signer.kube.backoff import Backoff
 from signer.kube.calls import Delete, GetListCreateReplace
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import SECRETS
 from signer.kube.supervision import isolated
+from signer.kube.wanted_object import OWNER, OWNER_LABEL
 from signer.kube.workqueue import QueueClosed, WorkQueue
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable

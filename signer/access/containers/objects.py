@@ -6,14 +6,12 @@ changed it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from signer.admission.manifests import OWNER, OWNER_LABEL
 from signer.kube.client import JsonObject
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, SERVICE_ACCOUNTS, Resource
-from signer.model.fields import mapping_of
+from signer.kube.wanted_object import OWNER, OWNER_LABEL, WantedObject
 from signer.model.tools_image import NamedToolsImage, NoToolsImage, ToolsImage
 
 NAMESPACE: Final = "node-access"
@@ -28,42 +26,6 @@ USER_PREFIX: Final = "node-access:"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _READ: Final = ["get", "list"]
 _LABELS: Final = {OWNER_LABEL: OWNER}
-
-
-@dataclass(frozen=True, slots=True)
-class WantedObject:
-    """One object, and the fields of it that are kept as they are here."""
-
-    resource: Resource
-    namespace: str | None
-    name: str
-    body: JsonObject
-    """Not to be changed."""
-    kept: tuple[str, ...]
-
-    @property
-    def path(self) -> str:
-        """Path of the object."""
-        return self.resource.object(self.name, self.namespace)
-
-    @property
-    def title(self) -> str:
-        """For messages."""
-        return f"{self.body['kind']} {self.name}"
-
-    def is_ours(self, found: Mapping[str, Any]) -> bool:
-        """Whether this controller made the object. Others are never changed."""
-        return mapping_of(mapping_of(found, "metadata"), "labels").get(OWNER_LABEL) == OWNER
-
-    def is_as_wanted(self, found: Mapping[str, Any]) -> bool:
-        """Whether nobody changed it. Labels are compared as well: one of them would have a role aggregated."""
-        labels = dict(mapping_of(mapping_of(found, "metadata"), "labels"))
-        same = all(found.get(field) == self.body.get(field) for field in self.kept)
-        return same and labels == _LABELS and not found.get("aggregationRule")
-
-    def needs_new_object(self, found: Mapping[str, Any]) -> bool:
-        """Whether no update leads there: API servers let nobody change ``roleRef``."""
-        return "roleRef" in self.kept and found.get("roleRef") != self.body["roleRef"]
 
 
 NAMESPACE_BODY: Final[JsonObject] = {

@@ -11,16 +11,15 @@ from signer.access.containers.objects import (
     NAMESPACE_BODY,
     SERVICE_ACCOUNT,
     WANTED,
-    WantedObject,
     wanted_objects,
 )
-from signer.admission.manifests import OWNER, OWNER_LABEL
 from signer.kube.calls import Delete, GetCreateReplace
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, NotFound, UnexpectedAnswer
 from signer.kube.resources import NAMESPACES
+from signer.kube.wanted_object import OWNER, OWNER_LABEL, WantedObject, uid_of
 from signer.model.access.reader import MAXIMUM_UID_CHARACTERS
-from signer.model.fields import mapping_of, short_text_of, text_of
+from signer.model.fields import mapping_of, short_text_of
 from signer.model.tools_image import NamedToolsImage
 
 
@@ -67,7 +66,7 @@ async def remove_objects(client: WorkloadCalls) -> bool:
             found = await client.get(wanted.path)
             if wanted.is_ours(found):
                 removed = True
-                await client.delete(wanted.path, uid=_uid(found))
+                await client.delete(wanted.path, uid=uid_of(found))
         except NotFound:
             continue
     return removed
@@ -84,7 +83,7 @@ async def _ensure(client: WorkloadCalls, wanted: WantedObject) -> JsonObject:
     try:
         found = await client.get(wanted.path)
     except NotFound:
-        return await client.create(wanted.resource.collection(wanted.namespace), wanted.body)
+        return await client.create(wanted.collection, wanted.body)
     if not wanted.is_ours(found):
         raise ForeignObject(
             f"{wanted.title} of the workload cluster has no label {OWNER_LABEL}: {OWNER}, so the controller does not "
@@ -93,15 +92,9 @@ async def _ensure(client: WorkloadCalls, wanted: WantedObject) -> JsonObject:
     if wanted.is_as_wanted(found):
         return found
     if wanted.needs_new_object(found):
-        await client.delete(wanted.path, uid=_uid(found))
-        return await client.create(wanted.resource.collection(wanted.namespace), wanted.body)
-    version = text_of(mapping_of(found, "metadata"), "resourceVersion")
-    metadata = {**wanted.body["metadata"], "resourceVersion": version}
-    return await client.replace(wanted.path, {**wanted.body, "metadata": metadata})
-
-
-def _uid(found: Mapping[str, Any]) -> str:
-    return text_of(mapping_of(found, "metadata"), "uid")
+        await client.delete(wanted.path, uid=uid_of(found))
+        return await client.create(wanted.collection, wanted.body)
+    return await client.replace(wanted.path, wanted.replacement(found))
 
 
 __all__ = ["ForeignObject", "WorkloadCalls", "ensure_objects", "remove_objects"]

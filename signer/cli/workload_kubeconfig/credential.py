@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from signer.admission.manifests import OWNER, OWNER_LABEL
 from signer.cli.workload_kubeconfig.roles import ACCOUNT, ACCOUNT_NAMESPACE, ACCOUNT_OBJECT
 from signer.kube.calls import Create, Delete, List
 from signer.kube.errors import NotFound, UnexpectedAnswer
 from signer.kube.resources import SECRETS
+from signer.kube.wanted_object import OWNER, OWNER_LABEL
 from signer.model.fields import items_of, mapping_of, parse_time, text_of
 
 CREDENTIAL_LABEL: Final = "attestation.cluster.x-k8s.io/credential"

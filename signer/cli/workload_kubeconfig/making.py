@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from random import SystemRandom
 from typing import Any, Final, Protocol
 
-from signer.admission.manifests import OWNER, OWNER_LABEL
 from signer.cli.workload_kubeconfig.credential import (
     Credential,
     CredentialCalls,
@@ -23,7 +22,6 @@ from signer.cli.workload_kubeconfig.credential import (
 from signer.cli.workload_kubeconfig.roles import (
     ACCOUNT,
     Feature,
-    WantedObject,
     unwanted_bindings,
     wanted_objects,
 )
@@ -33,7 +31,8 @@ from signer.kube.calls import GetCreateReplace
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, Unauthorized
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, SECRETS
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NAMESPACES, SECRETS
+from signer.kube.wanted_object import OWNER, OWNER_LABEL, WantedObject, uid_of
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterView
 from signer.model.command_failures import CommandFailed
 from signer.model.fields import format_time, mapping_of, text_of
@@ -147,18 +146,15 @@ async def _ensure(client: WorkloadCalls, wanted: WantedObject) -> bool:
     try:
         found = await client.get(wanted.path)
     except NotFound:
-        await client.create(wanted.resource.collection(wanted.namespace), wanted.body)
+        await client.create(wanted.collection, wanted.body)
         return True
-    if wanted.is_namespace or wanted.is_as_wanted(found):
+    if wanted.resource is NAMESPACES or wanted.is_as_wanted(found):
         return False
-    metadata = mapping_of(found, "metadata")
     if wanted.needs_new_object(found):
-        await client.delete(wanted.path, uid=text_of(metadata, "uid"))
-        await client.create(wanted.resource.collection(wanted.namespace), wanted.body)
+        await client.delete(wanted.path, uid=uid_of(found))
+        await client.create(wanted.collection, wanted.body)
         return True
-    version = text_of(metadata, "resourceVersion")
-    body = {**wanted.body, "metadata": {**wanted.body["metadata"], "resourceVersion": version}}
-    await client.replace(wanted.path, body)
+    await client.replace(wanted.path, wanted.replacement(found))
     return True
 
 
@@ -166,9 +162,9 @@ async def _remove(client: WorkloadCalls, unwanted: WantedObject) -> bool:
     """Whether the object was removed. One that this command did not make stays."""
     try:
         found = await client.get(unwanted.path)
-        if text_of(mapping_of(mapping_of(found, "metadata"), "labels"), OWNER_LABEL) != OWNER:
+        if not unwanted.is_ours(found):
             return False
-        await client.delete(unwanted.path, uid=text_of(mapping_of(found, "metadata"), "uid"))
+        await client.delete(unwanted.path, uid=uid_of(found))
     except NotFound:
         return False
     return True

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final
 
 import yaml
 
 from attestors.wire.names import Purpose, SignerName
-from signer.admission.manifests import OWNER, OWNER_LABEL
 from signer.kube.client import JsonObject
 from signer.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -20,8 +18,8 @@ from signer.kube.resources import (
     ROLE_BINDINGS,
     ROLES,
     SERVICE_ACCOUNTS,
-    Resource,
 )
+from signer.kube.wanted_object import OWNER, OWNER_LABEL, WantedObject
 
 ACCOUNT_NAMESPACE: Final = "kube-system"
 """Who may make Pods there has every right in the cluster already, so the account adds nothing to steal."""
@@ -69,42 +67,6 @@ _NAMES: Final = {
 ROLE_FILES: Final = (_BASE, *_FILES.values())
 
 
-@dataclass(frozen=True, slots=True)
-class WantedObject:
-    """One object, as it should be."""
-
-    resource: Resource
-    namespace: str | None
-    name: str
-    body: JsonObject
-    """Not to be changed."""
-
-    @property
-    def path(self) -> str:
-        """Path of the object."""
-        return self.resource.object(self.name, self.namespace)
-
-    @property
-    def title(self) -> str:
-        """For messages."""
-        return f"{self.body['kind']} {f'{self.namespace}/' if self.namespace else ''}{self.name}"
-
-    @property
-    def is_namespace(self) -> bool:
-        """A Namespace that is there stays as it is."""
-        return self.resource is NAMESPACES
-
-    def is_as_wanted(self, found: JsonObject) -> bool:
-        """Whether ``found`` needs no change."""
-        labels = (found.get("metadata") or {}).get("labels") or {}
-        same = all(found.get(field) == self.body.get(field) for field in _KEPT)
-        return same and labels.get(OWNER_LABEL) == OWNER and not found.get("aggregationRule")
-
-    def needs_new_object(self, found: JsonObject) -> bool:
-        """Whether no update leads there: API servers let nobody change ``roleRef``."""
-        return "roleRef" in self.body and found.get("roleRef") != self.body["roleRef"]
-
-
 ACCOUNT_OBJECT: Final = WantedObject(
     SERVICE_ACCOUNTS,
     ACCOUNT_NAMESPACE,
@@ -115,6 +77,7 @@ ACCOUNT_OBJECT: Final = WantedObject(
         "metadata": {"name": ACCOUNT, "namespace": ACCOUNT_NAMESPACE, "labels": {OWNER_LABEL: OWNER}},
         "automountServiceAccountToken": False,
     },
+    ("automountServiceAccountToken",),
 )
 
 
@@ -153,7 +116,13 @@ def _wanted(document: JsonObject, attestors: Collection[str]) -> WantedObject:
         body["subjects"] = [_SUBJECT if one["name"] == _USER else one for one in body["subjects"]]
     if "rules" in body:
         body["rules"] = [_of_attestors(rule, attestors) for rule in body["rules"]]
-    return WantedObject(_RESOURCES[body["kind"]], metadata.get("namespace"), metadata["name"], body)
+    return WantedObject(
+        _RESOURCES[body["kind"]],
+        metadata.get("namespace"),
+        metadata["name"],
+        body,
+        tuple(one for one in _KEPT if one in body),
+    )
 
 
 def _of_attestors(rule: JsonObject, attestors: Collection[str]) -> JsonObject:
@@ -170,7 +139,6 @@ __all__ = [
     "ACCOUNT_OBJECT",
     "ROLE_FILES",
     "Feature",
-    "WantedObject",
     "unwanted_bindings",
     "wanted_objects",
 ]
