@@ -17,6 +17,7 @@ from signer.kube.watch import list_and_watch
 from signer.store import cache as cache_module
 from signer.store.cache import Cache, InTouch, ObjectKey, OutOfTouch, object_key
 from signer.store.event_history import GONE, ObservedEvent, Order
+from tests.unit.signer.store.silent_watch import SilentWatch
 
 
 def manifest(name: str, value: Any = 0, version: str = "1") -> dict[str, Any]:
@@ -301,7 +302,7 @@ def test_no_server_can_inject_a_parse_result() -> None:
     assert cache.get("ns", "a") == 1
 
 
-class LargePages:
+class LargePages(SilentWatch):
     """A source whose list has ten pages of a megabyte each, and then a silent watch."""
 
     async def list_pages(
@@ -310,18 +311,6 @@ class LargePages:
         for number in range(10):
             items = [{**manifest(f"{number}-{index}", 1), "status": f"{index}" * 100_000} for index in range(10)]
             yield {"metadata": {"resourceVersion": "1"}, "items": items}
-
-    async def watch(
-        self,
-        path: str,
-        params: Parameters | None = None,
-        *,
-        timeout_seconds: float,
-        idle_seconds: float = 0.0,
-        accepted: Callable[[], None] = lambda: None,
-    ) -> AsyncGenerator[JsonObject, None]:
-        await asyncio.Event().wait()
-        yield {}
 
 
 async def test_a_large_list_is_never_held_whole() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import pytest
@@ -31,6 +31,7 @@ from signer.store.cache import (
 )
 from signer.store.caches import OUT_OF_TOUCH_SECONDS, REACHED_AGAIN, Caches, ProviderIDs
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
+from tests.unit.signer.store.silent_watch import SilentWatch
 
 LABEL = {"labelSelector": "wing.example.org/grant"}
 
@@ -218,7 +219,7 @@ def test_the_built_in_caches_are_all_needed_by_decisions() -> None:
     assert names == ["clusters", "machines", "nodeattestationpolicies", "attestednodes", "identityreservations"]
 
 
-class Crowded:
+class Crowded(SilentWatch):
     """A management API with more objects than any list of a workload cluster may hold, all of one tenant."""
 
     count = WORKLOAD_OBJECTS + 1
@@ -229,18 +230,6 @@ class Crowded:
         for begin in range(0, self.count, limit):
             items = [config_map(f"m{number}", grant="") for number in range(begin, min(begin + limit, self.count))]
             yield {"metadata": {"resourceVersion": "1"}, "items": items}
-
-    async def watch(
-        self,
-        path: str,
-        params: Parameters | None = None,
-        *,
-        timeout_seconds: float,
-        idle_seconds: float = 0.0,
-        accepted: Callable[[], None] = lambda: None,
-    ) -> AsyncGenerator[JsonObject, None]:
-        await asyncio.Event().wait()
-        yield {}
 
 
 async def test_a_tenant_with_a_hundred_thousand_objects_stops_nobody_elses_decisions() -> None:
