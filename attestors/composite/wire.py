@@ -87,4 +87,6 @@ def split_challenge(text: str) -> tuple[str, str]:
     part, challenge = document[_ATTESTOR_KEY], document[_CHALLENGE_KEY]
     if document[_VERSION_KEY] != CHALLENGE_VERSION or not isinstance(part, str) or not isinstance(challenge, str):
         raise MalformedChallenge(f"the challenge is not one of version {CHALLENGE_VERSION}")
+    if join_challenge(part, challenge) != text:
+        raise MalformedChallenge("a key of the challenge is repeated, or its text is not as the controller writes it")
     return part, challenge

@@ -71,6 +71,8 @@ def test_challenges(part: str, text: str) -> None:
         '{"version":"v1","attestor":1,"challenge":"c"}',
         '{"version":"v1","attestor":"tpm","challenge":{}}',
         '{"version":"v1","attestor":"tpm","challenge":"c","more":""}',
+        '{"version":"v1","attestor":"gcp","attestor":"tpm","challenge":"c"}',
+        '{"version":"v1","challenge":"c","attestor":"tpm"}',
         "[" * 100_000,
     ],
 )
