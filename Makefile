@@ -134,7 +134,7 @@ node-archive: ## Write the node's programs with their own Python to build/, for 
 	@$(PYTHON) -m venv $(NODE_ENVIRONMENT)
 	@$(NODE_ENVIRONMENT)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		'.$(if $(EXTRAS),[$(EXTRAS)])' $(ATTESTORS)
-	@$(NODE_ENVIRONMENT)/bin/python deploy/node/archive/freeze.py --prefix $(PREFIX) \
+	@$(NODE_ENVIRONMENT)/bin/python deploy/node/archive/freeze.py --prefix '$(PREFIX)' \
 		--output build/kubelet-authenticator-$(shell uname -m).tar.gz
 
 release: $(STAMP) $(TPM_STAMP) ## Make all files of release VERSION into build/release-VERSION; ARGUMENTS=--help shows what else can be said
