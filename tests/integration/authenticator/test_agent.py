@@ -483,7 +483,13 @@ def test_a_stopped_agent_ends_with_success_and_leaves_what_it_has(
 def test_an_agent_stopped_during_its_attestors_work_ends_without_an_error(node: Node) -> None:
     node.supply_bootstrap()
     working = node.folder / "working"
-    agent = start_with(node.program(), f"Path({str(working)!r}).touch(); time.sleep(600)", command="agent")
+    # In short steps: a signal just before a long sleep would be handled after it.
+    works = f"""
+        Path({str(working)!r}).touch()
+        while True:
+            time.sleep(0.01)
+    """
+    agent = start_with(node.program(), works, command="agent")
     try:
         wait_until(working.exists, "the attestor works")
         agent.send_signal(signal.SIGTERM)
