@@ -7,8 +7,8 @@ The steps run in this order, so that nothing unverified is used:
 3. if authorities are configured: the certificate is for the EK, and chains to one of them; the chip that it names is
    not on the deny list
 4. if the first source is the Machine's annotation: it names the EK
-5. in an answer: the token is valid; the AK signed the quote; the quote covers the secret that only the TPM with this EK
-   and AK can recover, and the binding; its registers are the requested ones, with allowed values
+5. in an answer: the token is valid and of this Cluster; the AK signed the quote; the quote covers the secret that only
+   the TPM with this EK and AK can recover, and the binding; its registers are the requested ones, with allowed values
 6. the endorsement key sources, in the cluster's order, assign the EK to the claimed machine; other services are called
 7. in a first request: issue a challenge for exactly this EK, AK and binding
 """
@@ -33,6 +33,7 @@ from attestors.tpm.challenge import (
     ChallengeExpired,
     ChallengeFromTheFuture,
     ChallengeInputs,
+    ChallengeOfAnotherCluster,
     InvalidToken,
     Token,
     key_identifier,
@@ -69,6 +70,7 @@ from attestors.wire.binding import BindingMismatch, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import (
     CHALLENGE_EXPIRED,
+    CHALLENGE_OF_ANOTHER_CLUSTER,
     CHIP_ANNOTATION,
     CHIP_NOT_NAMED,
     ENDORSEMENT_KEY_ANNOTATION,
@@ -188,6 +190,7 @@ class TPMServerPlugin:
                 evidence.text(wire.CHALLENGE_TOKEN_FIELD, maximum_characters=wire.MAXIMUM_TOKEN_CHARACTERS)
             )
             token.require_valid(request.now)
+            token.require_cluster(request.cluster_uid)
         except InvalidToken as error:
             raise MalformedEvidence(str(error)) from error
         except ChallengeExpired as error:
@@ -195,6 +198,9 @@ class TPMServerPlugin:
             raise denied(CHALLENGE_EXPIRED, str(error)) from error
         except ChallengeFromTheFuture as error:
             raise denied("ChallengeFromTheFuture", str(error)) from error
+        except ChallengeOfAnotherCluster as error:
+            # A Cluster that is created again, from a backup for example, has another UID.
+            raise denied(CHALLENGE_OF_ANOTHER_CLUSTER, str(error)) from error
         inputs = ChallengeInputs(token, keys.endorsement, keys.attestation, request.binding, request.cluster_uid)
         try:
             return self._verify_quote(request, keys, inputs)
@@ -258,7 +264,7 @@ class TPMServerPlugin:
 
 def _token(request: AttestationRequest) -> Token:
     try:
-        return Token.issue(request.csr_uid, request.now)
+        return Token.issue(request.csr_uid, request.cluster_uid, request.now)
     except InvalidToken as error:
         # Only something other than an API server assigns such UIDs.
         raise denied("UnusableRequestUID", "the request's UID is not of the form that API servers give") from error

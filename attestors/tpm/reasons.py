@@ -26,6 +26,12 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "starts again when the challenge has expired. Otherwise see "
             "[the controller key](recovering.md#the-controller-key).",
         ),
+        "ChallengeOfAnotherCluster": ReasonExplanation(
+            "The node answered a challenge that the controller made for another Cluster, or for this one before it was "
+            "created again.",
+            "Nothing if the Cluster was created again: the node [asks again](node.md#evidence-that-runs-out), "
+            "and gets another challenge. Otherwise a requester tries the answer of one Cluster in another: find it.",
+        ),
         "EndorsementAuthorityMissing": ReasonExplanation(
             "The CA of the EK certificate is not configured, or has expired.",
             "[Add the CA](tpm.md#manufacturers-cas) to its folder. For an expired CA, see the setting "

@@ -62,7 +62,9 @@ EVIDENCE_EXPIRED: Final = "EvidenceExpired"
 """Denial reason, for any attestor, of evidence that was valid earlier: the node retries with new evidence."""
 CHALLENGE_EXPIRED: Final = "ChallengeExpired"
 """The same of an answer to a challenge that comes too late: the node asks for another challenge."""
-NODE_STARTS_AGAIN: Final = frozenset({EVIDENCE_EXPIRED, CHALLENGE_EXPIRED})
+CHALLENGE_OF_ANOTHER_CLUSTER: Final = "ChallengeOfAnotherCluster"
+"""The same of an answer to a challenge for another Cluster object, or for this one before it was created again."""
+NODE_STARTS_AGAIN: Final = frozenset({EVIDENCE_EXPIRED, CHALLENGE_EXPIRED, CHALLENGE_OF_ANOTHER_CLUSTER})
 """After these denials the node asks again at once, with a new key."""
 
 EVIDENCE_VERSION: Final = "v1"

@@ -132,6 +132,12 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         ),
         Check(
             ANSWER,
+            "the challenge was made for this Cluster",
+            (Token.require_cluster,),
+            ("ChallengeOfAnotherCluster",),
+        ),
+        Check(
+            ANSWER,
             "the AK signed the quote, in its own scheme",
             (quote._check_signature,),
             ("QuoteRefused", "MalformedEvidence"),

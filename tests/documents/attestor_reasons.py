@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from attestors.wire.names import CHALLENGE_EXPIRED, EVIDENCE_EXPIRED
+from attestors.wire.names import CHALLENGE_EXPIRED, CHALLENGE_OF_ANOTHER_CLUSTER, EVIDENCE_EXPIRED
 from tests.documents.markdown import ROOT
 
 FOLDERS: Final = {"aws": ("aws", "clouds"), "gcp": ("gcp", "clouds"), "tpm": ("tpm",)}
@@ -19,7 +19,11 @@ CONVERTED: Final = {"aws": {"CloudObjectMissing"}}
 """Reasons of the shared ground that never reach a request: AWS says ``RoleMissing`` instead."""
 DENIED: Final = "denied"
 WAITS: Final = "waits"
-SHARED: Final[Mapping[str, str]] = {"CHALLENGE_EXPIRED": CHALLENGE_EXPIRED, "EVIDENCE_EXPIRED": EVIDENCE_EXPIRED}
+SHARED: Final[Mapping[str, str]] = {
+    "CHALLENGE_EXPIRED": CHALLENGE_EXPIRED,
+    "CHALLENGE_OF_ANOTHER_CLUSTER": CHALLENGE_OF_ANOTHER_CLUSTER,
+    "EVIDENCE_EXPIRED": EVIDENCE_EXPIRED,
+}
 CALLS: Final[Mapping[str, str]] = {
     "denied": DENIED,
     "Denied": DENIED,

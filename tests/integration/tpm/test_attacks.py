@@ -193,7 +193,7 @@ class TestCopies:
         add_machine(other_cluster, victim.machine, victim.chip.fingerprint)
         answer = victim.chip.answer(victim.challenge(csr()), victim.binding())
         there = victim.but(cluster=other_cluster)
-        assert_denied(there.ask(csr(), answer), "BindingMismatch")
+        assert_denied(there.ask(csr(), answer), "ChallengeOfAnotherCluster")
         copied = there.but(known_cluster=victim.cluster.ca_cert_hash)
         assert_denied(copied.ask(csr(), answer), "ClusterMismatch")
 

@@ -17,8 +17,10 @@ from attestors.tpm.challenge import (
     ChallengeExpired,
     ChallengeFromTheFuture,
     ChallengeInputs,
+    ChallengeOfAnotherCluster,
     InvalidToken,
     Token,
+    cluster_identifier,
     key_identifier,
 )
 from attestors.tpm.node.challenge import MAXIMUM_CHALLENGE_CHARACTERS, parse_challenge
@@ -34,9 +36,10 @@ KEY: Final = bytes(range(32))
 CHIP: Final = FakeTPM.new()
 OTHER: Final = FakeTPM.new(2)
 SELECTION: Final = PCRSelection.parse("sha256:0,7+sha384:1")
-TOKEN: Final = Token.issue(UID, NOW).under(KEY)
-NAMED: Final = f"2.{UID}-{key_identifier(KEY)}"
 CLUSTER_UID: Final = "0f0c2b1e-1111-4c0a-9b46-0f6a3f0f7a22"
+TOKEN: Final = Token.issue(UID, CLUSTER_UID, NOW).under(KEY)
+CLUSTER: Final = cluster_identifier(CLUSTER_UID)
+NAMED: Final = f"2.{UID}-{CLUSTER}-{key_identifier(KEY)}"
 CHALLENGED: Final = ChallengeInputs(
     TOKEN, CHIP.key, AttestationKey(CHIP.attestation_area), Binding(bytes(range(100, 132))), CLUSTER_UID
 )
@@ -49,28 +52,29 @@ def text_of(challenged: ChallengeInputs = CHALLENGED, key: bytes = KEY, number: 
 class TestToken:
     def test_says_for_which_request_and_until_when(self) -> None:
         expiry = int((NOW + timedelta(minutes=5)).timestamp())
-        assert str(TOKEN) == f"2.{UID}-{key_identifier(KEY)}.{expiry}"
+        assert str(TOKEN) == f"{NAMED}.{expiry}"
         assert Token.parse(str(TOKEN)) == TOKEN
         assert len(str(TOKEN)) <= wire.MAXIMUM_TOKEN_CHARACTERS
 
     def test_the_longest_one_that_is_given_is_taken_back(self) -> None:
-        longest = Token.issue("u" * 128, datetime(9000, 1, 1, tzinfo=UTC)).under(KEY)
+        longest = Token.issue("u" * 128, CLUSTER_UID, datetime(9000, 1, 1, tzinfo=UTC)).under(KEY)
         assert len(str(longest)) <= wire.MAXIMUM_TOKEN_CHARACTERS
         assert Token.parse(str(longest)) == longest
 
     def test_names_its_challenge_key_and_tells_nothing_of_it(self) -> None:
-        named = Token.issue(UID, NOW).under(KEY)
+        named = Token.issue(UID, CLUSTER_UID, NOW).under(KEY)
         identifier = hmac.digest(KEY, b"tpm challenge key identifier v1", "sha256").hex()[:16]
-        assert str(named) == f"2.{UID}-{identifier}.{TOKEN.expiry}"
+        assert str(named) == f"2.{UID}-{CLUSTER}-{identifier}.{TOKEN.expiry}"
         assert Token.parse(str(named)) == named
         other = TOKEN.under(bytes(32))
         assert other != named
-        for token in (other, Token.issue(UID, NOW)):
+        for token in (other, Token.issue(UID, CLUSTER_UID, NOW)):
             assert replace(CHALLENGED, token=token).secret(KEY) != CHALLENGED.secret(KEY)
 
     def test_a_uid_that_ends_like_an_identifier_stays_whole(self) -> None:
         uid = f"{UID}-{key_identifier(bytes(32))}"
-        assert str(Token.issue(uid, NOW).under(KEY)) == f"2.{uid}-{key_identifier(KEY)}.{TOKEN.expiry}"
+        text = f"2.{uid}-{CLUSTER}-{key_identifier(KEY)}.{TOKEN.expiry}"
+        assert str(Token.issue(uid, CLUSTER_UID, NOW).under(KEY)) == text
 
     @pytest.mark.parametrize(
         "text",
@@ -98,8 +102,11 @@ class TestToken:
             f"\u00fc-{key_identifier(KEY)}.{TOKEN.expiry}",
             f"-{key_identifier(KEY)[:15]}\u0661.{TOKEN.expiry}",
             f"{'u' * 129}-{key_identifier(KEY)}.{TOKEN.expiry}",
+            f"2.{UID}-{key_identifier(KEY)}.{TOKEN.expiry}".replace("-", ""),
+            f"2.{key_identifier(KEY)}-{key_identifier(KEY)}.{TOKEN.expiry}",
+            f"3.{UID}-{CLUSTER}-{key_identifier(KEY)}.{TOKEN.expiry}",
         ],
-        ids=range(23),
+        ids=range(26),
     )
     def test_every_other_form_is_refused(self, text: str) -> None:
         with pytest.raises(InvalidToken, match="not have the form") as refused:
@@ -109,7 +116,7 @@ class TestToken:
     @pytest.mark.parametrize("uid", ["", "a.b", "a b", "a\n", "\u00fc", "u" * 129])
     def test_a_uid_that_no_api_server_gives_is_refused(self, uid: str) -> None:
         with pytest.raises(InvalidToken):
-            Token.issue(uid, NOW)
+            Token.issue(uid, CLUSTER_UID, NOW)
 
     def test_it_expires_to_the_second(self) -> None:
         expiry = NOW + LIFETIME
@@ -120,16 +127,22 @@ class TestToken:
                 TOKEN.require_valid(late)
 
     def test_one_of_a_clock_that_was_ahead_is_not_good_for_as_long_as_that(self) -> None:
-        Token.issue(UID, NOW + timedelta(minutes=5)).require_valid(NOW)
+        Token.issue(UID, CLUSTER_UID, NOW + timedelta(minutes=5)).require_valid(NOW)
         for ahead in (timedelta(minutes=5, seconds=1), timedelta(days=400)):
             with pytest.raises(ChallengeFromTheFuture, match="whose clock was ahead; the node starts again"):
-                Token.issue(UID, NOW + ahead).require_valid(NOW)
+                Token.issue(UID, CLUSTER_UID, NOW + ahead).require_valid(NOW)
         for no_date in (253402300800, 999999999999):
             with pytest.raises(ChallengeFromTheFuture):
                 Token.parse(f"{NAMED}.{no_date}").require_valid(NOW)
 
+    def test_it_is_of_one_cluster(self) -> None:
+        TOKEN.require_cluster(CLUSTER_UID)
+        for other in (CLUSTER_UID[:-1] + "3", ""):
+            with pytest.raises(ChallengeOfAnotherCluster, match="created again; the node starts again"):
+                TOKEN.require_cluster(other)
+
     def test_a_part_of_a_second_is_not_given_away(self) -> None:
-        token = Token.issue(UID, NOW + timedelta(milliseconds=900))
+        token = Token.issue(UID, CLUSTER_UID, NOW + timedelta(milliseconds=900))
         with pytest.raises(ChallengeExpired):
             token.require_valid(NOW + LIFETIME)
 
@@ -152,12 +165,12 @@ class TestSecret:
         [
             pytest.param({"token": replace(TOKEN, expiry=TOKEN.expiry + 1)}, id="later-expiry"),
             pytest.param({"token": replace(TOKEN, csr_uid=UID[:-1] + "2")}, id="other-request"),
-            pytest.param({"token": Token(f"{UID}1", TOKEN.expiry)}, id="longer-uid"),
+            pytest.param({"token": replace(TOKEN, csr_uid=f"{UID}1")}, id="longer-uid"),
             pytest.param({"endorsement_key": OTHER.key}, id="other-endorsement-key"),
             pytest.param({"attestation_key": AttestationKey(OTHER.attestation_area)}, id="other-attestation-key"),
             pytest.param({"binding": Binding(bytes(32))}, id="other-binding"),
             pytest.param({"cluster_uid": CLUSTER_UID[:-1] + "3"}, id="other-cluster"),
-            pytest.param({"token": replace(TOKEN, version=1)}, id="other-version"),
+            pytest.param({"token": replace(TOKEN, cluster_identifier="")}, id="other-version"),
         ],
     )
     def test_is_another_for_anything_else(self, changes: dict[str, Any]) -> None:
@@ -165,8 +178,10 @@ class TestSecret:
 
     def test_one_of_version_1_is_as_it_was(self) -> None:
         """Recorded answers have it."""
-        token = Token.parse(str(TOKEN).removeprefix("2."))
-        assert token == replace(TOKEN, version=1)
+        token = Token.parse(str(TOKEN).removeprefix("2.").replace(f"-{CLUSTER}", ""))
+        assert token == replace(TOKEN, cluster_identifier="")
+        assert token.version == 1
+        token.require_cluster("any")
         inputs = replace(CHALLENGED, token=token)
         parts = (
             b"tpm challenge v1",

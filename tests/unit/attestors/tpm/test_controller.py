@@ -25,7 +25,7 @@ from attestors.contract import (
     VerifiedIdentity,
 )
 from attestors.tpm import plugin, wire
-from attestors.tpm.challenge import LIFETIME, Token, key_identifier
+from attestors.tpm.challenge import LIFETIME, Token, cluster_identifier, key_identifier
 from attestors.tpm.constants import HashAlgorithm, ObjectAttribute
 from attestors.tpm.endorsement import load_endorsement_authorities
 from attestors.tpm.presented_keys import AcceptedKeys
@@ -35,7 +35,7 @@ from attestors.tpm.settings import TPMSettings
 from attestors.tpm.trust import Trust
 from attestors.wire.binding import Binding, BindingMismatch, CACertHash, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
-from attestors.wire.names import CHALLENGE_EXPIRED, CHIP_ANNOTATION, Purpose
+from attestors.wire.names import CHALLENGE_EXPIRED, CHALLENGE_OF_ANOTHER_CLUSTER, CHIP_ANNOTATION, Purpose
 from signer.authority.der import encode, integer, sequence
 from tests.support import endorsement_certificates as write
 from tests.unit.attestors.support import (
@@ -119,7 +119,7 @@ class TestHonest:
         challenge = harness.challenge(csr_uid="abc")
         asked = json.loads(challenge)
         assert asked[wire.PCR_SELECTION_KEY] == str(selection)
-        assert asked[wire.TOKEN_KEY] == str(Token.issue("abc", NOW).under(KEYS[0]))
+        assert asked[wire.TOKEN_KEY] == str(Token.issue("abc", DESK.cluster_uid, NOW).under(KEYS[0]))
         assert isinstance(harness.ask(CHIP.answer(challenge, BINDING)), VerifiedIdentity)
 
     def test_it_is_made_under_the_newest_key(self) -> None:
@@ -508,7 +508,8 @@ class TestAnswer:
 
     @pytest.mark.parametrize("expiry", [253_402_300_800, 999_999_999_999])
     def test_an_expiry_that_is_no_date_is_no_fault_of_ours(self, expiry: int) -> None:
-        answer = CHIP.answer(DESK.challenge(), BINDING, token=str(Token("first", expiry).under(KEYS[0])))
+        token = replace(Token.issue("first", DESK.cluster_uid, NOW).under(KEYS[0]), expiry=expiry)
+        answer = CHIP.answer(DESK.challenge(), BINDING, token=str(token))
         assert DESK.denial(answer)[0] == "ChallengeFromTheFuture"
 
     def test_a_challenge_of_a_clock_that_was_ahead(self) -> None:
@@ -519,8 +520,12 @@ class TestAnswer:
     def test_an_answer_to_a_challenge_of_another_cluster(self) -> None:
         """Two Clusters with one CA: the binding is the same in both."""
         answer = CHIP.answer(DESK.but(cluster_uid="of another Cluster").challenge(), BINDING)
+        assert DESK.denial(answer)[0] == CHALLENGE_OF_ANOTHER_CLUSTER
+        claimed = replace(
+            Token.parse(answer[wire.CHALLENGE_TOKEN_FIELD]), cluster_identifier=cluster_identifier(DESK.cluster_uid)
+        )
         with pytest.raises(BindingMismatch):
-            DESK.ask(answer)
+            DESK.ask({**answer, wire.CHALLENGE_TOKEN_FIELD: str(claimed)})
 
     def test_the_token_of_another_request(self) -> None:
         other = json.loads(DESK.challenge(csr_uid="other"))[wire.TOKEN_KEY]
