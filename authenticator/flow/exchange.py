@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from cryptography import x509
 
-from attestors.wire.names import Purpose, SignerName
+from attestors.wire.names import CHALLENGE_OF_ANOTHER_CLUSTER, Purpose, SignerName
 from attestors.wire.node_access import Found, find
 from attestors.wire.statement import statements_in
 from authenticator.api.errors import AlreadyExists, NotDone, NotFound, PerhapsDone
@@ -96,6 +96,8 @@ class Exchange:
     trust_version: Callable[[], int] = _no_trust
     """:attr:`authenticator.model.attempt.PendingRequest.trust_version` of a request that is made now."""
     subject: Subject = field(init=False)
+    _cluster_created_again: float = field(init=False, default=float("-inf"))
+    """When this exchange last met a Cluster object that was created again, in seconds of the monotonic clock."""
 
     def __post_init__(self) -> None:
         self._retry = RetryUntilDeadline(self.deadline, self.report)
@@ -133,17 +135,30 @@ class Exchange:
             if isinstance(answer, Refused):
                 raise Denied(f"{pending.name} was {answer}")
             if isinstance(answer, Outdated):
-                if self.clock.monotonic() - made < _SHORTEST_EVIDENCE_SECONDS:
-                    raise Denied(
-                        f"{pending.name} was {answer} (it was new: are this node's and the controller's clocks right?)"
-                    )
-                self.report(f"{pending.name} waited longer than its evidence is valid; requesting anew")
-                made = self.clock.monotonic()
+                made = self._outdated(pending.name, answer, made)
                 pending = self._fresh()
             elif isinstance(answer, Challenged):
                 pending = self._challenged(pending, answer)
             else:
                 pending = self._with_older_version(pending, answer)
+
+    def _outdated(self, name: str, answer: Outdated, made: float) -> float:
+        """Report it; returns when the next evidence is made, in seconds of the monotonic clock.
+
+        Raises:
+            Denied: the evidence, made at ``made``, was new.
+        """
+        now = self.clock.monotonic()
+        if answer.reason == CHALLENGE_OF_ANOTHER_CLUSTER:
+            if now - self._cluster_created_again < _SHORTEST_EVIDENCE_SECONDS:
+                raise Denied(f"{name} was {answer} (twice: do two controllers serve this cluster?)")
+            self._cluster_created_again = now
+            self.report(f"{name}: the Cluster object was created again; requesting anew")
+            return now
+        if now - made < _SHORTEST_EVIDENCE_SECONDS:
+            raise Denied(f"{name} was {answer} (it was new: are this node's and the controller's clocks right?)")
+        self.report(f"{name} waited longer than its evidence is valid; requesting anew")
+        return now
 
     # Building requests.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -124,6 +125,39 @@ def test_an_answer_that_waited_for_too_long_starts_anew_at_once_with_another_key
         answer.result()
     assert len(created(api)) == 7
     assert node.store.attempt(Purpose.CLIENT) == Attempt()
+
+
+OF_ANOTHER: Final = "ChallengeOfAnotherCluster"
+
+
+def test_a_cluster_that_is_created_again_has_the_node_start_anew_at_once(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
+) -> None:
+    with asking(node.certificates().client) as answer:
+        first = admin.next()
+        challenge(admin)(first)
+        admin.decide(admin.next(), "Denied", OF_ANOTHER, "the challenge was made for another Cluster")
+        again = admin.next()
+        assert ANSWER_FIELD not in json.loads(evidence_of(again))
+        assert key_of(again) != key_of(first)
+        admin.grant(again)
+        answer.result()
+    assert len(created(api)) == 3
+
+
+def test_a_cluster_that_seems_to_be_created_again_and_again_is_met_with_a_pause(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
+) -> None:
+    """Two controllers that have the same Cluster under two UIDs would keep the node busy."""
+
+    def refuse(found: Manifest) -> None:
+        admin.decide(found, "Denied", OF_ANOTHER, "the challenge was made for another Cluster")
+
+    steps = [(admin, challenge(admin)), (admin, refuse)] * 2
+    failure, _ = failure_of(node, *steps)
+    assert failure.exit_code == ExitCode.DENIED
+    assert "twice: do two controllers serve this cluster?" in str(failure)
+    assert len(created(api)) == 4
 
 
 def test_a_denied_answer_starts_anew_with_another_key_behind_a_pause(

@@ -183,7 +183,7 @@ def test_annotations_mean_nothing_with_another_reason(condition: dict[str, str])
 
 
 def test_expired_evidence_has_its_own_answer() -> None:
-    for reason in ("EvidenceExpired", "ChallengeExpired"):
+    for reason in ("EvidenceExpired", "ChallengeExpired", "ChallengeOfAnotherCluster"):
         answer = read_answer(request(DENIED | {"reason": reason, "message": "it ran out\x1b"}))
         assert answer == Outdated(reason, "it ran out")
         assert str(answer) == f"Denied with reason {reason}: it ran out"
