@@ -68,14 +68,15 @@ def cluster_key(text: str, *, default_namespace: str) -> ClusterKey:
     return ClusterKey(of, name)
 
 
-def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
-    """Add ``--kubeconfig`` for the management cluster."""
+def add_management_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add ``--kubeconfig`` and ``--context``; :func:`signer.cli.management.management_access` takes them."""
     parser.add_argument(
         "--kubeconfig",
         type=Path,
         metavar="FILE",
         help="management cluster (default: KUBECONFIG, else the Pod's service account, else ~/.kube/config)",
     )
+    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current context)")
 
 
 def add_controller_namespace(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +103,9 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Add the operator's configuration; ``run`` and ``explain`` share it, so that both decide alike."""
-    parser.add_argument("--namespace", type=namespace, help="serve only Clusters of this namespace (default: all)")
+    parser.add_argument(
+        "-n", "--namespace", type=namespace, help="serve only Clusters of this namespace (default: all)"
+    )
     parser.add_argument(
         "--watch-filter",
         default="",

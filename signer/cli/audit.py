@@ -37,7 +37,7 @@ from signer.audit.verification import (
 )
 from signer.cli.arguments import not_installed
 from signer.cli.audit_evidence import add_evidence, read_evidence
-from signer.cli.output import print_as_json, print_report, print_to_stderr
+from signer.cli.output import add_output, print_result, print_to_stderr
 from signer.configuration import InvalidConfiguration, operator_settings, read_attestors
 from signer.model.decision import printable
 from signer.model.fields import format_time
@@ -93,7 +93,7 @@ def add_audit(parser: argparse.ArgumentParser) -> None:
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="the log and its rotated files")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    add_output(parser)
 
 
 # verify
@@ -105,10 +105,7 @@ def _verify(options: argparse.Namespace) -> int:
         print_to_stderr(message)
     plugins = ReplayAttestors(Registry(), partial(operator_settings, configured))
     findings = _findings(options, plugins, read_evidence(options))
-    if options.output == "json":
-        print_as_json(findings_as_json(findings))
-    else:
-        print_report(lambda console: show_findings(findings, console))
+    print_result(options.output, lambda: findings_as_json(findings), lambda console: show_findings(findings, console))
     return EXIT_BAD if any(map(is_bad, findings)) else 0
 
 
@@ -251,11 +248,18 @@ def _show(options: argparse.Namespace) -> int:
     except OSError as error:
         raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
     _tell_unreadable(unreadable)
-    if options.output == "json":
-        print_as_json([{"place": str(place), **json.loads(line.encode())} for place, line in found])
-    else:
-        print_report(lambda console: show_described(found, console))
+    print_result(
+        options.output,
+        lambda: _with_places(found),
+        lambda console: show_described(found, console),
+    )
     return 0 if found else EXIT_BAD
+
+
+def _with_places(
+    found: Sequence[tuple[Place, DecisionLine]] | Sequence[tuple[Place, IssuanceLine | EndLine]],
+) -> list[dict[str, Any]]:
+    return [{"place": str(place), **json.loads(line.encode())} for place, line in found]
 
 
 def _tell_unreadable(count: int) -> None:
@@ -275,10 +279,11 @@ def _show_access(options: argparse.Namespace) -> int:
     except OSError as error:
         raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
     _tell_unreadable(unreadable)
-    if options.output == "json":
-        print_as_json([{"place": str(place), **json.loads(line.encode())} for place, line in found])
-    else:
-        print_report(lambda console: show_access(found, console))
+    print_result(
+        options.output,
+        lambda: _with_places(found),
+        lambda console: show_access(found, console),
+    )
     return 0 if found else EXIT_BAD
 
 

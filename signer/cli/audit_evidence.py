@@ -10,12 +10,12 @@ from typing import Any
 
 from signer.audit.authenticity import Evidence, GivenHeads, GivenKey, NoControllerKey
 from signer.audit.findings import NoHeads
-from signer.cli.arguments import WrongUse, add_controller_namespace, add_kubeconfig
+from signer.cli.arguments import WrongUse, add_controller_namespace, add_management_cluster
+from signer.cli.management import management_access
 from signer.configuration import InvalidConfiguration
 from signer.explain.manifests import UnreadableManifests, manifests_in
 from signer.kube.client import Client
 from signer.kube.errors import ApiError, NotFound
-from signer.kube.management import management_connection
 from signer.kube.resources import CONFIG_MAPS, SECRETS
 from signer.model.audit_head import HEADS_NAME, read_heads
 from signer.model.seal import KeyUse, Seals
@@ -34,7 +34,7 @@ def add_evidence(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read the controller key and the published heads from the management cluster, and check both",
     )
-    add_kubeconfig(parser)
+    add_management_cluster(parser)
     add_controller_namespace(parser)
     parser.add_argument(
         "--controller-key",
@@ -88,7 +88,7 @@ def _evidence(key: Mapping[str, Any], heads: Mapping[str, Any] | NoHeads, *, par
 
 async def _from_cluster(options: argparse.Namespace) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     namespace = options.controller_namespace
-    access = await management_connection(options.kubeconfig)
+    access = await management_access(options)
     try:
         async with Client(access.connection, token_source=access.token_source) as client:
             return await _read(client, namespace)

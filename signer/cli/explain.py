@@ -18,14 +18,15 @@ from signer.authority import load_authority_certificates
 from signer.cli.arguments import (
     WrongUse,
     add_configuration,
-    add_kubeconfig,
+    add_management_cluster,
     cluster_key,
     configuration_of,
     not_installed,
     require_installed,
 )
 from signer.cli.explain_output import as_json, show
-from signer.cli.output import print_as_json, print_report
+from signer.cli.management import management_access
+from signer.cli.output import add_output, print_result
 from signer.cli.remedies import remedy_of
 from signer.configuration import Configuration, every_attestor, operator_settings
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
@@ -41,7 +42,6 @@ from signer.explain.recorded_objects import RecordedObjects, UnusableRecording
 from signer.kube.calls import GetList
 from signer.kube.client import Client
 from signer.kube.errors import ApiError, Forbidden, NotFound
-from signer.kube.management import management_connection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
@@ -94,7 +94,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_explain)
     parser.add_argument("csr", metavar="CSR", help="name of the CSR in the workload cluster, a file, or - for stdin")
     parser.add_argument("--cluster", metavar="NAMESPACE/NAME", help="the Cluster in which the CSR was posted")
-    add_kubeconfig(parser)
+    add_management_cluster(parser)
     add_configuration(parser)
     parser.add_argument(
         "--objects",
@@ -109,7 +109,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         help="decide as of this time, such as 2026-01-02T03:04:05Z (default: now, or the time of the recording)",
     )
     parser.add_argument("--record", type=Path, metavar="FILE", help="write a recording of the inputs, without secrets")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    add_output(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="show log messages")
 
 
@@ -125,10 +125,7 @@ def _explain(options: argparse.Namespace) -> int:
         raise ExplainFailed(str(error)) from error
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
         raise ExplainFailed(f"Cluster {options.cluster}: {error}{remedy_of(error.__cause__)}") from error
-    if options.output == "json":
-        print_as_json(as_json(explained))
-    else:
-        print_report(lambda console: show(explained, console))
+    print_result(options.output, lambda: as_json(explained), lambda console: show(explained, console))
     return _EXIT_CODES[explained.verdict]
 
 
@@ -139,7 +136,7 @@ async def _live(options: argparse.Namespace) -> Explanation:
     registry = NotingRegistry()
     configuration = _configuration(options, registry)
     require_installed(configuration.attestors)
-    access = await management_connection(options.kubeconfig)
+    access = await management_access(options)
     async with Client(access.connection, token_source=access.token_source) as management:
         await require_cluster(management, (await discover_cluster_api(management)).clusters, key)
         from_file = _request_from_file(options.csr)

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from attestors.wire.ssh.keys import HostKey
-from signer.cli.arguments import WrongUse, add_controller_namespace, add_kubeconfig, cluster_key, namespace
+from signer.cli.arguments import WrongUse, add_controller_namespace, add_management_cluster, cluster_key, namespace
+from signer.cli.management import management_access
 from signer.cli.node_access_preflight import add_node_access_preflight
 from signer.cli.output import print_text, print_to_stderr
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.kube.client import Client
 from signer.kube.errors import NotFound
-from signer.kube.management import management_connection
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, MachineView, machine_view
 from signer.model.command_failures import CommandFailed
@@ -112,7 +112,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
     )
-    add_kubeconfig(parser)
+    add_management_cluster(parser)
 
 
 def _add_plain_keys(parser: argparse.ArgumentParser) -> None:
@@ -312,7 +312,7 @@ def _run(options: argparse.Namespace, action: Callable[[Client, ClusterKey], Cor
     key = cluster_key(options.cluster, default_namespace=options.namespace)
 
     async def connected() -> Found:
-        access = await management_connection(options.kubeconfig)
+        access = await management_access(options)
         async with Client(access.connection, token_source=access.token_source) as management:
             try:
                 return await action(management, key)

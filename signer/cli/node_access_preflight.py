@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from signer.cli.arguments import add_kubeconfig, cluster_key, namespace
-from signer.cli.output import print_as_json, print_report
+from signer.cli.arguments import add_management_cluster, cluster_key, namespace
+from signer.cli.management import management_access
+from signer.cli.output import add_output, print_result
 from signer.controller.named_cluster import require_cluster
 from signer.kube.client import Client
-from signer.kube.management import management_connection
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.ssh.ways_in.findings import WayIn, WaysIn
@@ -81,8 +81,8 @@ def add_node_access_preflight(actions: Commands) -> None:
     parser.add_argument(
         "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
     )
-    add_kubeconfig(parser)
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    add_management_cluster(parser)
+    add_output(parser)
     parser.set_defaults(command=_preflight)
 
 
@@ -91,15 +91,12 @@ def _preflight(options: argparse.Namespace) -> int:
     key = cluster_key(options.cluster, default_namespace=options.namespace)
 
     async def connected() -> WaysInFound:
-        access = await management_connection(options.kubeconfig)
+        access = await management_access(options)
         async with Client(access.connection, token_source=access.token_source) as management:
             return await read_ways_in(management, key)
 
     found = asyncio.run(connected())
-    if options.output == "json":
-        print_as_json(ways_in_as_json(found))
-    else:
-        print_report(lambda console: show_ways_in(found, console))
+    print_result(options.output, lambda: ways_in_as_json(found), lambda console: show_ways_in(found, console))
     return _EXIT_CODES[found.verdict]
 
 

@@ -1,4 +1,4 @@
-"""Printing to standard output, as text or JSON.
+"""Printing to standard output, as a table, JSON or YAML.
 
 A failed write raises an error of its own: exit code 1 of ``audit verify`` means a fault in the log, and never a full
 disk.
@@ -6,17 +6,35 @@ disk.
 
 from __future__ import annotations
 
+import argparse
+import io
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import yaml
 from rich.console import Console
 
 from attestors.standard_output import discard_output, standard_output
 
-WIDTH_WITHOUT_TERMINAL: Final = 140
-"""Columns where standard output is not a terminal. rich would take 80 and fold long names, which breaks ``grep``."""
+FORMATS: Final = ("table", "wide", "json", "yaml")
+"""Values of ``--output``, as kubectl has them; the first is the default."""
+WIDTH_WITHOUT_TERMINAL: Final = 10_000
+"""Columns where standard output is not a terminal: no line is wrapped, so that ``grep`` and ``awk`` see whole lines."""
+
+Document: TypeAlias = Mapping[str, Any] | Sequence[Any]
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add ``--output``; :func:`print_result` takes its value."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="wide: with long lines unwrapped, and with all columns (default: %(default)s)",
+    )
 
 
 class _Console(Console):
@@ -25,17 +43,48 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def print_report(show: Callable[[Console], None]) -> None:
+def print_result(output: str, document: Callable[[], Document], show: Callable[[Console], None]) -> None:
+    """Print a command's result as ``--output`` says it.
+
+    Raises:
+        BrokenPipeError, OutputNotWritten: see :func:`~attestors.standard_output.standard_output`.
+    """
+    match output:
+        case "json":
+            print_as_json(document())
+        case "yaml":
+            print_text(as_yaml(document()))
+        case _:
+            print_report(show, wide=output == "wide")
+
+
+def print_report(show: Callable[[Console], None], *, wide: bool = False) -> None:
     """Print what ``show`` writes to the console.
+
+    On a terminal, its width is that of the terminal, unless it is ``wide``. Elsewhere no line is wrapped, and none ends
+    with blanks.
 
     Raises:
         BrokenPipeError, OutputNotWritten: see :func:`~attestors.standard_output.standard_output`.
     """
     with standard_output():
-        show(_Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL))
+        if sys.stdout.isatty():
+            show(_Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL if wide else None))
+            return
+        # With the encoding of standard output, so that the console draws with characters that it has.
+        written = io.TextIOWrapper(io.BytesIO(), sys.stdout.encoding or "utf-8", "backslashreplace", newline="\n")
+        show(_Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL, file=written))
+        written.seek(0)
+        for line in written:
+            print(line.rstrip())
 
 
-def print_as_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
+def as_yaml(document: Document) -> str:
+    """A document as YAML, its fields in their order."""
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=WIDTH_WITHOUT_TERMINAL))
+
+
+def print_as_json(document: Document) -> None:
     """Print a document as JSON.
 
     Raises:

@@ -20,12 +20,13 @@ from attestors.registry import Registry
 from signer.cli.arguments import (
     add_config,
     add_controller_namespace,
-    add_kubeconfig,
+    add_management_cluster,
     cluster_key,
     namespace,
     require_installed,
 )
-from signer.cli.output import print_as_json, print_report
+from signer.cli.management import management_access
+from signer.cli.output import add_output, print_result
 from signer.cli.remedies import remedy_of
 from signer.configuration import Configuration, every_attestor, read_configuration_file
 from signer.controller.auto_approval.preflight import Preflight, PreflightFailed, preflight
@@ -33,7 +34,6 @@ from signer.controller.auto_approval.workload_grants import CannotBeProven, Miss
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, Starting, Unattested
 from signer.controller.workload_access import WorkloadAccessRefused
 from signer.kube.client import Client
-from signer.kube.management import management_connection
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.auto_approval import UnreadableGrant, shown
 from signer.model.cluster import ClusterKey
@@ -63,12 +63,12 @@ def add_preflight(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_preflight)
     parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
     parser.add_argument(
-        "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
+        "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
     )
-    add_kubeconfig(parser)
+    add_management_cluster(parser)
     add_controller_namespace(parser)
     add_config(parser)
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    add_output(parser)
 
 
 def _preflight(options: argparse.Namespace) -> int:
@@ -79,10 +79,7 @@ def _preflight(options: argparse.Namespace) -> int:
     except _PREFLIGHT_ERRORS as error:
         remedy = remedy_of(error.__cause__) if isinstance(error, WorkloadAccessRefused) else ""
         raise PreflightFailed(f"Cluster {key}: {error}{remedy}") from error
-    if options.output == "json":
-        print_as_json(as_json(found))
-    else:
-        print_report(lambda console: show(found, console))
+    print_result(options.output, lambda: as_json(found), lambda console: show(found, console))
     return 0 if found.is_ready else EXIT_NOT_READY
 
 
@@ -93,7 +90,7 @@ async def _run_preflight(options: argparse.Namespace, key: ClusterKey) -> Prefli
         file = read_configuration_file(options.config)
         configuration = replace(configuration, attestors=file.attestors, floors=file.floors)
         require_installed(configuration.attestors)
-    access = await management_connection(options.kubeconfig)
+    access = await management_access(options)
     async with Client(access.connection, token_source=access.token_source) as client:
         found = await preflight(client, key, configuration, registry=registry, now=lambda: datetime.now(UTC))
     if options.config is None:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from signer.cli.arguments import WrongUse, add_controller_namespace, add_kubeconfig, cluster_key, namespace
-from signer.cli.output import print_as_json, print_report, print_to_stderr
+from signer.cli.arguments import WrongUse, add_controller_namespace, add_management_cluster, cluster_key, namespace
+from signer.cli.management import management_access
+from signer.cli.output import add_output, print_result, print_to_stderr
 from signer.cli.rotate_confirm import NoControllerKey, confirm_rotation, confirmed_as_json, what_is_confirmed
 from signer.cli.rotate_order import ANSWERED_WITHIN_SECONDS, Answer, Asked, NotOrdered, OrderAnswer, place, what_happens
 from signer.cli.rotate_output import (
@@ -31,7 +32,6 @@ from signer.cli.rotate_watch import watch
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.kube.client import Client
 from signer.kube.errors import Conflict
-from signer.kube.management import management_connection
 from signer.model.cluster import ClusterKey
 from signer.model.command_failures import CommandFailed
 from signer.rotation.confirmation import CannotBeConfirmed, NothingToConfirm, Unconfirmed
@@ -68,6 +68,7 @@ _BY_SSH_ATTENTION: Final[Mapping[SSHAttention, int]] = {
     SSHAttention.NEEDED: EXIT_NEEDS_ATTENTION,
 }
 _ORDERS: Final = "Exit code 0: the controller has accepted it; 4: rejected it; 5: does not answer; 6: you declined."
+_CONFIRMED: Final = "the rotation is confirmed; `rotate … status` shows it"
 _GATES: Final = ", ".join(gate.value for gate in Gate)
 Found = TypeVar("Found")
 
@@ -205,8 +206,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
     )
-    add_kubeconfig(parser)
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    add_management_cluster(parser)
+    add_output(parser)
 
 
 def _add_asking(parser: argparse.ArgumentParser) -> None:
@@ -220,32 +221,26 @@ def _add_asking(parser: argparse.ArgumentParser) -> None:
 
 def _preflight(options: argparse.Namespace) -> int:
     found = _run(options, lambda management, key: examine(management, key, datetime.now(UTC)))
-    if options.output == "json":
-        print_as_json(preflight_as_json(found))
-    else:
-        print_report(lambda console: show_preflight(found, console))
+    print_result(options.output, lambda: preflight_as_json(found), lambda console: show_preflight(found, console))
     return _BY_READINESS[found.readiness]
 
 
 def _status(options: argparse.Namespace) -> int:
-    as_json = options.output == "json"
     if options.watch:
-        last = _run(options, lambda management, key: watch(management, key, as_json=as_json))
+        last = _run(options, lambda management, key: watch(management, key, options.output))
         return _BY_ATTENTION[last.attention]
     view = _run(options, read_view)
-    if as_json:
-        print_as_json(status_as_json(view))
-    else:
-        print_report(lambda console: show_status(view, console, datetime.now(UTC)))
+    print_result(
+        options.output,
+        lambda: status_as_json(view),
+        lambda console: show_status(view, console, datetime.now(UTC)),
+    )
     return _BY_ATTENTION[view.attention]
 
 
 def _ssh_status(options: argparse.Namespace) -> int:
     view = ssh_view(_run(options, read_policy))
-    if options.output == "json":
-        print_as_json(ssh_status_as_json(view))
-    else:
-        print_report(lambda console: show_ssh_status(view, console))
+    print_result(options.output, lambda: ssh_status_as_json(view), lambda console: show_ssh_status(view, console))
     return _BY_SSH_ATTENTION[view.attention]
 
 
@@ -266,10 +261,7 @@ def _order(options: argparse.Namespace) -> int:
     except NotOrdered as error:
         print_to_stderr(f"node-attestation-controller: {error}")
         return EXIT_NOT_ORDERED
-    if options.output == "json":
-        print_as_json(answer_as_json(answer))
-    else:
-        print_report(lambda console: show_answer(answer, console))
+    print_result(options.output, lambda: answer_as_json(answer), lambda console: show_answer(answer, console))
     return _BY_ANSWER[answer.answer]
 
 
@@ -295,10 +287,11 @@ def _confirm(options: argparse.Namespace) -> int:
         return EXIT_NOT_ORDERED
     except (NoControllerKey, NothingToConfirm, CannotBeConfirmed, Conflict) as error:
         raise RotateFailed(str(error)) from error
-    if options.output == "json":
-        print_as_json(confirmed_as_json(found))
-    else:
-        print_report(lambda console: console.print("the rotation is confirmed; `rotate … status` shows it"))
+    print_result(
+        options.output,
+        lambda: confirmed_as_json(found),
+        lambda console: console.print(_CONFIRMED),
+    )
     return 0
 
 
@@ -329,7 +322,7 @@ def _run(options: argparse.Namespace, action: Callable[[Client, ClusterKey], Cor
     key = cluster_key(options.cluster, default_namespace=options.namespace)
 
     async def connected() -> Found:
-        access = await management_connection(options.kubeconfig)
+        access = await management_access(options)
         async with Client(access.connection, token_source=access.token_source) as management:
             try:
                 return await action(management, key)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from signer.cli.output import print_report, print_text
-from signer.cli.rotate_output import change_line, show_status, status_as_json_line
+from signer.cli.output import as_yaml, print_report, print_text
+from signer.cli.rotate_output import change_line, show_status, status_as_json, status_as_json_line
 from signer.cli.rotate_reading import read_view
 from signer.kube.calls import Get
 from signer.kube.errors import ApiError
@@ -19,11 +20,17 @@ from signer.rotation.view import RotationView, View
 
 LOOK_SECONDS: Final = 2.0
 """Between two looks of ``--watch``."""
+_DOCUMENTS: Final[Mapping[str, Callable[[View], str]]] = {
+    "json": lambda view: f"{status_as_json_line(view)}\n",
+    "yaml": lambda view: f"---\n{as_yaml(status_as_json(view))}",
+}
 _CLEAR: Final = "\x1b[H\x1b[2J"
 
 
-async def watch(management: Get, key: ClusterKey, *, as_json: bool) -> View:
-    """Show the rotation again and again: on a terminal as one page, else one line for each change.
+async def watch(management: Get, key: ClusterKey, output: str) -> View:
+    """Show the rotation again and again: on a terminal as one page, else one line or document for each change.
+
+    ``output`` is the value of ``--output``.
 
     Returns:
         The last state: the rotation is over, or waits for a person.
@@ -32,16 +39,17 @@ async def watch(management: Get, key: ClusterKey, *, as_json: bool) -> View:
         NoPolicy, ApiError: the first look failed. Later failures are shown, and it goes on.
     """
     shown = ""
-    page = sys.stdout.isatty() and not as_json
+    document = _DOCUMENTS.get(output)
+    page = sys.stdout.isatty() and document is None
     view = await read_view(management, key)
     while True:
         now = datetime.now(UTC)
         if page:
             _redraw(view, now)
         else:
-            line = status_as_json_line(view) if as_json else change_line(view)
+            line = change_line(view) if document is None else document(view)
             if line != shown:
-                print_text(line + "\n" if as_json else f"{now:%Y-%m-%dT%H:%M:%SZ} {line}\n")
+                print_text(f"{now:%Y-%m-%dT%H:%M:%SZ} {line}\n" if document is None else line)
                 sys.stdout.flush()
             shown = line
         if is_at_rest(view):

@@ -20,7 +20,7 @@ from signer.cli.access_webhook import CONCURRENT_WEBHOOK_CALLS, webhook_clients,
 from signer.cli.arguments import (
     add_access,
     add_configuration,
-    add_kubeconfig,
+    add_management_cluster,
     add_rotation,
     add_ssh,
     configuration_of,
@@ -28,6 +28,7 @@ from signer.cli.arguments import (
 )
 from signer.cli.collector import collect_less_often, freeze_existing_objects
 from signer.cli.leader_election import add_leader_election, leader_election
+from signer.cli.management import management_access
 from signer.cli.open_files import open_as_many_files_as_allowed
 from signer.cli.output import print_to_stderr
 from signer.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
@@ -41,7 +42,6 @@ from signer.controller.replicas.leadership import LeadershipLost
 from signer.controller.run import ControllerOptions
 from signer.controller.telemetry.logs import configure_logging, log_loop_fault
 from signer.kube.client import Client
-from signer.kube.management import management_connection
 from signer.model.command_failures import CommandFailed
 
 _LOG = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "usage or configuration; 4: lost its Lease."
     )
     parser.set_defaults(command=_run)
-    add_kubeconfig(parser)
+    add_management_cluster(parser)
     add_configuration(parser)
     add_rotation(parser)
     add_ssh(parser)
@@ -145,7 +145,7 @@ async def _run_until_signal(
     loop.set_exception_handler(log_loop_fault)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    access = await management_connection(options.kubeconfig)
+    access = await management_access(options)
     controller = ControllerOptions()
     async with AsyncExitStack() as stack:
         if options.health_addr:

@@ -18,14 +18,20 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
-from signer.cli.arguments import add_config, add_controller_namespace, add_kubeconfig, namespace, require_installed
-from signer.cli.output import print_as_json, print_report
+from signer.cli.arguments import (
+    add_config,
+    add_controller_namespace,
+    add_management_cluster,
+    namespace,
+    require_installed,
+)
+from signer.cli.management import management_access
+from signer.cli.output import add_output, print_result
 from signer.configuration import Configuration, every_attestor, read_configuration_file
 from signer.controller.workload_access import KubeconfigUnknown, Restricted
 from signer.explain.fleet import DAYS, AuthorityLife, ClusterStatus, RecordsUnverified, fleet_status
 from signer.explain.workload_requests import Unreachable
 from signer.kube.client import Client
-from signer.kube.management import management_connection
 from signer.model.fields import format_time
 
 EXIT_NEEDS_ATTENTION: Final = 3
@@ -42,10 +48,14 @@ def add_status(parser: argparse.ArgumentParser) -> None:
     """Complete the parser of the command."""
     parser.description = "Changes nothing. Exit code 0: nothing needs attention; 3: something needs attention."
     parser.set_defaults(command=_status)
-    add_kubeconfig(parser)
+    add_management_cluster(parser)
     add_controller_namespace(parser)
     add_config(parser)
-    parser.add_argument("--namespace", type=namespace, help="list only Clusters of this namespace (default: all)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("-n", "--namespace", type=namespace, help="list only Clusters of this namespace (default: all)")
+    which.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="list Clusters of all namespaces, as without -n"
+    )
     parser.add_argument(
         "--timeout",
         type=_seconds,
@@ -53,22 +63,21 @@ def add_status(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="time limit for each workload cluster (default: %(default)s)",
     )
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    add_output(parser)
 
 
 def _status(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     now = datetime.now(UTC)
     found = asyncio.run(_read_fleet(options, now))
-    if options.output == "json":
-        print_as_json(as_json(found, now))
-    else:
-        print_report(lambda console: show(found, now, console, options.namespace))
+    print_result(
+        options.output, lambda: as_json(found, now), lambda console: show(found, now, console, options.namespace)
+    )
     return EXIT_NEEDS_ATTENTION if any(one.needs(now) for one in found) else 0
 
 
 async def _read_fleet(options: argparse.Namespace, now: datetime) -> tuple[ClusterStatus, ...]:
-    access = await management_connection(options.kubeconfig)
+    access = await management_access(options)
     registry = Registry()
     configuration = Configuration(
         namespace=options.controller_namespace,

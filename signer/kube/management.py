@@ -49,11 +49,12 @@ class ManagementAccess:
     token_source: TokenSource
 
 
-async def management_connection(kubeconfig: Path | None) -> ManagementAccess:
+async def management_connection(kubeconfig: Path | None, context: str | None = None) -> ManagementAccess:
     """Access to the management cluster.
 
     With a path: that kubeconfig and no other. Without: ``$KUBECONFIG``, else the Pod's service account, else
-    ``~/.kube/config`` (the order of controller-runtime's ``GetConfig``).
+    ``~/.kube/config`` (the order of controller-runtime's ``GetConfig``). With a context: that one of the kubeconfig,
+    and never the Pod's service account. Without: the kubeconfig's current one.
 
     Client certificates from a credential plugin are read once: call this function again after Unauthorized.
 
@@ -61,10 +62,10 @@ async def management_connection(kubeconfig: Path | None) -> ManagementAccess:
         ManagementConfigurationRefused: the configuration is missing or unusable.
     """
     _ensure_home()
-    if kubeconfig is None and not os.environ.get("KUBECONFIG") and _IN_CLUSTER in os.environ:
+    if kubeconfig is None and context is None and not os.environ.get("KUBECONFIG") and _IN_CLUSTER in os.environ:
         return _in_cluster()
     path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
-    return await _from_kubeconfig(path)
+    return await _from_kubeconfig(path, context)
 
 
 def _ensure_home() -> None:
@@ -138,7 +139,7 @@ def _in_cluster() -> ManagementAccess:
     return ManagementAccess(_connection(load()), RefreshingToken(fetch))
 
 
-async def _from_kubeconfig(path: str) -> ManagementAccess:
+async def _from_kubeconfig(path: str, context: str | None) -> ManagementAccess:
     import yaml
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException, kube_config, load_kube_config
@@ -161,12 +162,15 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
         if not _exists(path):
             raise ManagementConfigurationRefused("no such file; give --kubeconfig, or set KUBECONFIG")
         with plugin_log.capture(kube_config.logger):
-            loader = await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+            loader = await load_kube_config(path, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
         connection = _connection(configuration)
         if _token(configuration) is None and connection.client_certificate is None and "exec" in (loader._user or {}):
             raise ManagementConfigurationRefused(f"its credential plugin gave no credential: {plugin_log.last}")
     except malformed as error:
-        raise ManagementConfigurationRefused(f"kubeconfig {path}: {_described(error)}") from error
+        what = _described(error)
+        if context is not None and f"with name {context} in " in what and "contexts" in what:
+            what = f"it has no context {context}: `kubectl config get-contexts` lists those that it has"
+        raise ManagementConfigurationRefused(f"kubeconfig {path}: {what}") from error
     except ManagementConfigurationRefused as error:
         raise ManagementConfigurationRefused(f"kubeconfig {path}: {error}") from error
     finally:
@@ -190,7 +194,7 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
                     raise Unauthorized(f"kubeconfig: the credential plugin gave no credential: {plugin_log.last}")
                 loader._set_config(configuration)
             else:
-                await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+                await load_kube_config(path, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
             return _token(configuration)
         except malformed as error:
             raise Unauthorized(f"kubeconfig: {type(error).__name__}") from error

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from signer.authority import load_authority_certificates
 from signer.cli import explain_output, status
-from signer.cli.output import WIDTH_WITHOUT_TERMINAL
 from signer.configuration import Configuration, OperatorAttestor
 from signer.explain.dry_run import Circumstances
 from signer.explain.explanation import explain
@@ -32,6 +31,8 @@ from signer.model.cluster import ClusterKey
 from tests.documents.markdown import ROOT
 
 WIDTH: Final = 118
+PAGE_COLUMNS: Final = 140
+"""Width of examples in the documents."""
 _CLUSTER: Final = ClusterKey("default", "production")
 _MOMENT: Final = datetime(2026, 11, 21, 13, 30, tzinfo=UTC)
 RECORDED: Final = ROOT / "fixtures/requests/v1/client.json"
@@ -84,7 +85,7 @@ def objects(recorded: dict[str, Any], node_name: str) -> list[dict[str, Any]]:
     ]
 
 
-def fleet(width: int = WIDTH_WITHOUT_TERMINAL) -> str:
+def fleet(width: int = PAGE_COLUMNS) -> str:
     """What ``status`` prints of three Clusters, one of which cannot be reached."""
     ready = Readiness("True", "Ready", "requests are decided")
     refused = Readiness("False", "Unreachable", "Unreachable: connection refused")

@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from attestors.wire.names import InvalidProviderName, Purpose, SignerName
-from signer.cli.arguments import WrongUse, add_kubeconfig, cluster_key, namespace
-from signer.cli.output import print_as_json, print_report, print_text
+from signer.cli.arguments import WrongUse, add_management_cluster, cluster_key, namespace
+from signer.cli.management import management_access
+from signer.cli.output import add_output, print_result, print_text
 from signer.cli.remedies import remedy_of
 from signer.cli.workload_kubeconfig.credential import DEFAULT_LIFETIME, MINIMUM_LIFETIME
 from signer.cli.workload_kubeconfig.making import KubeconfigNotMade, Made, Wish, make_kubeconfig
@@ -29,7 +30,6 @@ from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.kubeconfig import MAXIMUM_KUBECONFIG_BYTES, KubeconfigRefused, parse_kubeconfig
-from signer.kube.management import management_connection
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey, cluster_view
@@ -70,7 +70,7 @@ def add_workload_kubeconfig(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
     )
-    add_kubeconfig(parser)
+    add_management_cluster(parser)
     parser.add_argument(
         "--workload-kubeconfig",
         type=Path,
@@ -98,7 +98,7 @@ def add_workload_kubeconfig(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the objects of the workload cluster; write nothing"
     )
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    add_output(parser)
 
 
 def _workload_kubeconfig(options: argparse.Namespace) -> int:
@@ -112,15 +112,13 @@ def _workload_kubeconfig(options: argparse.Namespace) -> int:
         raise KubeconfigNotMade(f"Cluster {key}: {error}{remedy}") from error
     if isinstance(found, Planned):
         print_text(found.manifests)
-    elif options.output == "json":
-        print_as_json(as_json(key, found))
     else:
-        print_report(lambda console: show(key, found, console))
+        print_result(options.output, lambda: as_json(key, found), lambda console: show(key, found, console))
     return 0
 
 
 async def _make(options: argparse.Namespace, key: ClusterKey, named: frozenset[str]) -> Made | Planned:
-    access = await management_connection(options.kubeconfig)
+    access = await management_access(options)
     async with Client(access.connection, token_source=access.token_source) as management:
         version = await discover_cluster_api(management)
         await require_cluster(management, version.clusters, key)

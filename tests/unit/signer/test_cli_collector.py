@@ -45,16 +45,16 @@ def test_freezing_exempts_live_objects_and_frees_garbage() -> None:
 
 
 async def test_a_started_controller_freezes_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def access(kubeconfig: str) -> Any:
+    async def access(options: argparse.Namespace) -> Any:
         return SimpleNamespace(connection=None, token_source=None)
 
     async def starts(*_: object, started: Callable[[Caches], None], **__: object) -> None:
         assert gc.get_freeze_count() == 0
         started(cast("Caches", None))
 
-    monkeypatch.setattr(run, "management_connection", access)
+    monkeypatch.setattr(run, "management_access", access)
     monkeypatch.setattr(run, "run_replica", starts)
     addresses = {"health_addr": "", "diagnostics_address": "", "access_webhook_address": ""}
-    options = argparse.Namespace(kubeconfig="", audit_log_path="", **addresses)
+    options = argparse.Namespace(audit_log_path="", **addresses)
     await run._run_until_signal(options, Configuration(namespace="node-attestation"))
     assert gc.get_freeze_count() > 0

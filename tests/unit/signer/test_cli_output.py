@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import io
 import json
@@ -9,10 +10,20 @@ import sys
 from collections.abc import Callable
 
 import pytest
+import yaml
 from rich.console import Console
+from rich.padding import Padding
 
 from attestors.standard_output import OutputNotWritten, prepare_streams, standard_output
-from signer.cli.output import WIDTH_WITHOUT_TERMINAL, print_as_json, print_report, print_text, print_to_stderr
+from signer.cli.output import (
+    FORMATS,
+    add_output,
+    print_as_json,
+    print_report,
+    print_result,
+    print_text,
+    print_to_stderr,
+)
 
 SENTENCE = " ".join(["twenty characters or"] * 12)
 
@@ -39,7 +50,38 @@ def test_a_file_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
         print_report(show)
         widest.append(max(map(len, output.getvalue().splitlines())))
         assert "\x1b" not in output.getvalue()
-    assert widest[0] <= 60 < WIDTH_WITHOUT_TERMINAL - 20 <= widest[1] <= WIDTH_WITHOUT_TERMINAL
+    assert widest[0] <= 60 < widest[1] == len(SENTENCE)
+
+
+def test_piped_lines_end_without_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    print_report(lambda console: console.print(Padding("text", (0, 0, 0, 2))))
+    assert sys.stdout.getvalue() == "  text\n"  # type: ignore[union-attr]
+
+
+def test_each_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document is made only if it is printed; its fields keep their order."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    document: dict[str, object] = {"second": [1, "\u00e9"], "first": SENTENCE}
+    printed = {}
+    for output in FORMATS:
+        monkeypatch.setattr("sys.stdout", Terminal())
+        print_result(output, lambda: document, show)
+        printed[output] = sys.stdout.getvalue()  # type: ignore[union-attr]
+    assert json.loads(printed["json"]) == yaml.safe_load(printed["yaml"]) == document
+    assert printed["yaml"].startswith("second:\n- 1\n")
+    assert printed["wide"] == f"{SENTENCE}\n"
+    assert max(map(len, printed["table"].splitlines())) <= 60
+
+
+def test_another_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_output(parser)
+    assert parser.parse_args([]).output == "table"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["-o", "xml"])
+    assert "choose from 'table', 'wide', 'json', 'yaml'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

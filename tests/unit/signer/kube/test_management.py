@@ -188,6 +188,35 @@ async def test_embedded_certificates_leave_no_file(
     Client(access.connection, token_source=access.token_source)
 
 
+def _with_two_contexts(authority: Authority, pair: Pair) -> dict[str, Any]:
+    document = kubeconfig_document(authority, pair)
+    document["clusters"].append({"name": "other", "cluster": {"server": "https://other.example:6443"}})
+    user = document["users"][0]["name"]
+    document["contexts"].append({"name": "other", "context": {"cluster": "other", "user": user}})
+    return document
+
+
+@pytest.mark.slow
+async def test_a_named_context(
+    authority: Authority, client_pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a Pod: a context is never one of its service account."""
+    path = _write(tmp_path / "config", _with_two_contexts(authority, client_pair))
+    assert (await management_connection(path)).connection.server == "https://c1.example:6443"
+    assert (await management_connection(path, "other")).connection.server == "https://other.example:6443"
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _write(tmp_path / ".kube" / "config", _with_two_contexts(authority, client_pair))
+    assert (await management_connection(None, "other")).connection.server == "https://other.example:6443"
+
+
+async def test_a_context_that_is_not_there(authority: Authority, client_pair: Pair, tmp_path: Path) -> None:
+    path = _write(tmp_path / "config", _with_two_contexts(authority, client_pair))
+    with pytest.raises(ManagementConfigurationRefused, match="no context nowhere: `kubectl config get-contexts`"):
+        await management_connection(path, "nowhere")
+
+
 @pytest.mark.slow
 async def test_relative_files_and_a_token_file_that_changes(
     authority: Authority, client_pair: Pair, tmp_path: Path
