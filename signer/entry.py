@@ -13,7 +13,7 @@ from signer.offline import COMMANDS
 
 EXIT_USAGE: Final = 2
 _EXTRA: Final = frozenset(
-    {"aiohappyeyeballs", "aiohttp", "httptools", "kubernetes", "msgspec", "prometheus_client", "rich"}
+    {"aiohappyeyeballs", "aiohttp", "argcomplete", "httptools", "kubernetes", "msgspec", "prometheus_client", "rich"}
 )
 """Modules of the extra ``controller``, which a node lacks."""
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output, prepare_streams
 from signer.cli.commands import COMMANDS
+from signer.cli.completion import ASKED_BY_A_SHELL, PROGRAM, answer_shell
 from signer.cli.output import print_to_stderr
 from signer.cli.remedies import remedy_of
 from signer.kube.errors import ApiError
@@ -31,6 +32,7 @@ EXIT_NOT_WRITTEN: Final = os.EX_IOERR
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
 """128 plus SIGINT or SIGPIPE, as shells report them."""
+_PLUGIN: Final = "kubectl-node_attestation"
 _EVERY_COMMAND: Final = frozenset(command.name for command in COMMANDS)
 
 
@@ -39,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare_streams()
     try:
         with checked_argparse_output():
+            if ASKED_BY_A_SHELL in os.environ:
+                answer_shell(os.environ.get("COMP_LINE", ""), lambda words: _parser(_named_in(words)))
             words = sys.argv[1:] if arguments is None else arguments
             options = _parser(_named_in(words)).parse_args(words)
         return int(options.command(options))
@@ -63,7 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(text: str) -> None:
-    print_to_stderr(f"node-attestation-controller: {text}")
+    print_to_stderr(f"{_name()}: {text}")
+
+
+def _name() -> str:
+    """As a person typed it: kubectl calls a plugin by its file."""
+    return "kubectl node-attestation" if _PLUGIN in (sys.argv[0] if sys.argv else "") else PROGRAM
 
 
 def _named_in(words: Sequence[str]) -> frozenset[str]:
@@ -74,7 +83,7 @@ def _named_in(words: Sequence[str]) -> frozenset[str]:
 def _parser(known: frozenset[str] = _EVERY_COMMAND) -> argparse.ArgumentParser:
     """List every command, with the arguments of those that are ``known``."""
     parser = argparse.ArgumentParser(
-        prog="node-attestation-controller",
+        prog=_name(),
         description="Approves and signs kubelet certificates of Cluster API workload clusters for attested nodes.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {program_version()}")

@@ -87,6 +87,18 @@ def _crds(parser: argparse.ArgumentParser) -> None:
     add_crds(parser)
 
 
+def _version(parser: argparse.ArgumentParser) -> None:
+    from signer.cli.version import add_version
+
+    add_version(parser)
+
+
+def _completion(parser: argparse.ArgumentParser) -> None:
+    from signer.cli.completion import add_completion
+
+    add_completion(parser)
+
+
 COMMANDS: Final = (
     Command("run", "run the controller until SIGTERM", _run),
     Command(
@@ -111,5 +123,7 @@ COMMANDS: Final = (
     Command(offline.SSH_SIGN, offline.COMMANDS[offline.SSH_SIGN], _ssh_sign),
     Command(offline.KRL, offline.COMMANDS[offline.KRL], _krl),
     Command("crds", "print the CustomResourceDefinitions for kubectl apply -f -", _crds),
+    Command("version", "print the versions of this program and of the controller in the cluster", _version),
+    Command("completion", "print a function for the shell that completes commands and flags", _completion),
 )
 """In the order of the help."""

@@ -84,6 +84,7 @@ SERVICE_CIDRS = tuple(
 """v1 since Kubernetes 1.33; v1beta1 since 1.31, where a cluster switches it on."""
 PODS = Resource("", "v1", "pods", namespaced=True)
 EVENTS = Resource("", "v1", "events", namespaced=True)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", namespaced=True)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
 SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 SELF_SUBJECT_REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False)

@@ -180,6 +180,11 @@ TABLE: Final = (
     ),
     Entry(
         "docs/operating.md",
+        "node-attestation-controller completion",
+        RunBy("tests/unit/signer/test_cli_completion.py::test_bash_gets_the_words_that_fit"),
+    ),
+    Entry(
+        "docs/operating.md",
         "node-attestation-controller run",
         RunBy("tests/e2e/test_hostile_objects.py::test_a_policy_nested_without_end_does_not_stop_the_controller"),
     ),

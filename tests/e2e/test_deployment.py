@@ -6,6 +6,7 @@ nothing else. The tests are one story: each finds what the one before it left.
 
 from __future__ import annotations
 
+import json
 import ssl
 import urllib.error
 import urllib.request
@@ -13,7 +14,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from signer.cli import main
 from signer.kube.resources import ATTESTED_NODES, CLUSTER_ROLE_BINDINGS, CUSTOM_RESOURCE_DEFINITIONS
+from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.e2e.auto_approval_fixtures import (
     KUBEADM_BINDINGS,
@@ -40,6 +43,22 @@ def test_helm_says_what_comes_next(installed: Installation) -> None:
     assert "STATUS: deployed" in installed.notes
     assert f"Secrets of Clusters in: {NAMESPACE}." in installed.notes
     assert "No attestor is configured" not in installed.notes
+
+
+def version(installed: Installation, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    kubeconfig = installed.folder / "version.kubeconfig"
+    kubeconfig.write_text(kubeconfig_of(installed.world.plane.connection(), "management"))
+    code = main(["version", "--kubeconfig", str(kubeconfig), *arguments])
+    return code, capsys.readouterr().out
+
+
+def test_version_finds_the_deployment(installed: Installation, capsys: pytest.CaptureFixture[str]) -> None:
+    code, output = version(installed, capsys, "-o", "json")
+    [controller] = json.loads(output)["controllers"]
+    assert (code, controller["deployment"]) == (0, f"{CONTROLLER_NAMESPACE}/{DEPLOYMENT}")
+    assert controller["version"] == json.loads(output)["clientVersion"]
+    code, output = version(installed, capsys, "--controller-namespace", "default")
+    assert (code, "not known: no Deployment of namespace default has the label" in output) == (1, True)
 
 
 def reader(installed: Installation, name: str, *, bound: bool) -> str:

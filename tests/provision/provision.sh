@@ -18,8 +18,9 @@ cache="$built/kubernetes-debian"
 base=
 # prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark.
 # nftables: loads the firewall's rule of docs/ssh-node.md in a network namespace. rsync: copies over node-access.
-packages=(etcd-server prometheus strace containerd systemd openssh-client nftables rsync)
-programs=(etcd promtool strace containerd systemctl ssh-keygen rsync)
+# zsh, fish: read their completion.
+packages=(etcd-server prometheus strace containerd systemd openssh-client nftables rsync zsh fish)
+programs=(etcd promtool strace containerd systemctl ssh-keygen rsync zsh fish)
 openssh_server="$built/openssh-server"
 files=()
 for argument in "$@"; do

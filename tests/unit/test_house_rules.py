@@ -27,6 +27,7 @@ IMPORTS_INSIDE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
         frozenset(
             {
                 "signer.cli.audit",
+                "signer.cli.completion",
                 "signer.cli.crds",
                 "signer.cli.explain",
                 "signer.cli.node_access",
@@ -34,6 +35,7 @@ IMPORTS_INSIDE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
                 "signer.cli.rotate",
                 "signer.cli.run",
                 "signer.cli.status",
+                "signer.cli.version",
                 "signer.cli.workload_kubeconfig.command",
                 "signer.offline.krl",
                 "signer.offline.ssh_sign",
