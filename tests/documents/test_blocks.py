@@ -209,6 +209,8 @@ def test_there_are_commands() -> None:
 )
 def test_the_command_exists(block: Block, words: list[str]) -> None:
     program, *arguments = words
+    if arguments[-2:-1] == [">"]:
+        del arguments[-2:]
     match program:
         case "make":
             targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
