@@ -32,16 +32,21 @@ from signer.configuration import (
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
 from signer.model.command_failures import InputRefused
 from signer.model.decision import printable
+from signer.model.explain_command import ControllerDeployment, NoControllerDeployment, RunsIn
 from signer.model.rotation_waits import Waits
 
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
 
+CONFIG_VARIABLE: Final = "NODE_ATTESTATION_CONFIG"
+"""Environment variable with the path of the configuration file."""
+DEPLOYMENT_VARIABLE: Final = "NODE_ATTESTATION_DEPLOYMENT"
+"""Environment variable with the name of the Deployment whose Pod this is."""
 DEFAULT_NAMESPACE: Final = "node-attestation-system"
 # apimachinery ``validation.IsValidLabelValue``.
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 # apimachinery ``validation.IsDNS1123Subdomain``.
-_CLUSTER: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", re.ASCII)
+_OBJECT_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", re.ASCII)
 
 
 class WrongUse(InputRefused, ValueError):
@@ -63,7 +68,7 @@ def cluster_key(text: str, *, default_namespace: str) -> ClusterKey:
     """
     of, _, name = text.rpartition("/")
     of = of or default_namespace
-    if NAMESPACE.fullmatch(of) is None or _CLUSTER.fullmatch(name) is None:
+    if NAMESPACE.fullmatch(of) is None or _OBJECT_NAME.fullmatch(name) is None:
         raise WrongUse(f"{printable(text)!r} is not a Cluster name: write NAMESPACE/NAME")
     return ClusterKey(of, name)
 
@@ -97,7 +102,9 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="YAML file with the allowed attestors and their settings, and the floors of policies",
+        default=Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None,
+        help="YAML file with the allowed attestors and their settings, and the floors of policies (default: "
+        f"{CONFIG_VARIABLE}, which the controller's Pod has)",
     )
 
 
@@ -259,7 +266,16 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         ssh=file.ssh if options.ssh else SSHSwitchedOff(),
         access=_access(options, file.access),
         floors=file.floors,
+        runs_in=_runs_in(options.controller_namespace, os.environ.get(DEPLOYMENT_VARIABLE, "")),
     )
+
+
+def _runs_in(controller_namespace: str, deployment: str) -> RunsIn:
+    if not deployment:
+        return NoControllerDeployment()
+    if _OBJECT_NAME.fullmatch(deployment) is None:
+        raise InvalidConfiguration(f"{DEPLOYMENT_VARIABLE}: {printable(deployment)!r} is not the name of a Deployment")
+    return ControllerDeployment(controller_namespace, deployment)
 
 
 def _access(options: argparse.Namespace, permission: AccessPermission) -> AccessPermission | AccessSwitchedOff:

@@ -16,6 +16,7 @@ from signer.configuration.rotation import RotationOff, RotationSettings
 from signer.configuration.ssh import SSHPermission, SSHSwitchedOff
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, ReservedNames
+from signer.model.explain_command import NoControllerDeployment, RunsIn
 from signer.model.floors import NO_FLOORS, Floors
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 
@@ -58,6 +59,8 @@ class Configuration:
 
     floors: Floors = NO_FLOORS
     """What no policy falls below, by namespace."""
+    runs_in: RunsIn = field(default_factory=NoControllerDeployment)
+    """For commands in messages."""
 
     def attestor(self, provider: str) -> OperatorAttestor:
         """The operator's permissions and settings for an attestor."""

@@ -257,6 +257,7 @@ def compose_workload_cluster(
         metrics=options.metrics,
         now=now,
         monotonic=monotonic,
+        runs_in=configuration.runs_in,
         listeners=(shared.machine_conditions, *(listener for part in parts for listener in part.listeners)),
     )
     auditing = Auditing(

@@ -23,6 +23,7 @@ from node_access.bastions.registry import BastionRegistry
 from node_access.client import cli as client
 from signer import cli
 from signer.bastions.configuration import read_bastion_configuration
+from signer.cli.arguments import CONFIG_VARIABLE, DEPLOYMENT_VARIABLE
 from signer.configuration import ConfigurationFile, read_configuration_file
 from signer.crds import custom_resource_definitions
 from signer.model.cluster import WATCH_FILTER_LABEL
@@ -296,7 +297,10 @@ def check_exec(arguments: list[str]) -> None:
     assert before == ["--namespace", "node-attestation-system", f"deployment/{deployment['metadata']['name']}"]
     assert after[0] == "node-attestation-controller"
     options = cli._parser().parse_args(after[1:])
-    assert f"--config={options.config}" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    environment = {one["name"]: one.get("value") for one in container["env"]}
+    assert f"--config={options.config or environment[CONFIG_VARIABLE]}" in container["args"]
+    assert environment[DEPLOYMENT_VARIABLE] == deployment["metadata"]["name"]
 
 
 def check_binding(flags: dict[str, str]) -> None:

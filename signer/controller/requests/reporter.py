@@ -28,7 +28,7 @@ from signer.model.decision import (
     printable,
 )
 from signer.model.documentation import reason_url
-from signer.model.explain_command import explain_hint
+from signer.model.explain_command import RunsIn, explain_hint
 from signer.model.fields import parse_time
 from signer.model.host_keys import HostCertificates, HostCertificatesIssued, HostCertificatesRefused, NotAsked
 from signer.model.reasons import Reason
@@ -99,15 +99,17 @@ class Reporter:
         metrics: Metrics,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
+        runs_in: RunsIn,
         listeners: Sequence[DecisionListener] = (),
     ) -> None:
-        """``monotonic`` is a clock, in seconds."""
+        """``monotonic`` is a clock, in seconds. Messages name commands for the Deployment of ``runs_in``."""
         self._key = key
         self._caches = caches
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
         self._monotonic = monotonic
+        self._runs_in = runs_in
         self._listeners = listeners
         self._reported: dict[str, _Reported] = {}
 
@@ -149,7 +151,7 @@ class Reporter:
         )
         if novelty is _Novelty.DUPLICATE:
             return
-        hint = explain_hint(name, self._key, reason_url(reason, provider))
+        hint = explain_hint(name, self._key, reason_url(reason, provider), self._runs_in)
         # Only client certificates let a node join. A repeat is not passed on: another request of the Machine may have
         # been decided since.
         if purpose is Purpose.CLIENT and novelty is _Novelty.FIRST:
@@ -202,7 +204,7 @@ class Reporter:
                 "Warning",
                 HOST_CERTIFICATES_REFUSED,
                 text,
-                explain_hint(name, self._key, reason_url(answer.reason, "")),
+                explain_hint(name, self._key, reason_url(answer.reason, ""), self._runs_in),
             )
         )
 

@@ -32,12 +32,14 @@ from signer.cli import (
     preflight,
     status,
 )
+from signer.cli.arguments import configuration_of
 from signer.cli.leader_election import leader_election
-from signer.configuration import LeaderElection, NoLeaderElection, Sharding
+from signer.configuration import InvalidConfiguration, LeaderElection, NoLeaderElection, Sharding
 from signer.controller import cluster_api_change
 from signer.crds import ACCESS_CRD_FILES, CRD_FILES
 from signer.explain.recorded_objects import RECORDING_API_VERSION, RECORDING_KIND
 from signer.kube.connection import ClusterConnection
+from signer.model.explain_command import ControllerDeployment, NoControllerDeployment
 from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI
 from tests.support.full_disk import run_on_full_disk
@@ -363,6 +365,21 @@ def test_wrong_pod_namespace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setenv("POD_NAMESPACE", "../kube-system")
     assert run("run") == EXIT_USAGE
     assert "argument --controller-namespace: '../kube-system' is not a namespace" in capsys.readouterr().err
+
+
+def test_the_pod_says_which_configuration_and_deployment_are_its(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text("attestors: {keyed-mac: {}}")
+    assert configuration_of(parsed("--controller-namespace", "n")).runs_in == NoControllerDeployment()
+    monkeypatch.setenv("NODE_ATTESTATION_CONFIG", str(tmp_path / "config.yaml"))
+    monkeypatch.setenv("NODE_ATTESTATION_DEPLOYMENT", "controller")
+    configuration = configuration_of(parsed("--controller-namespace", "n"))
+    assert configuration.runs_in == ControllerDeployment("n", "controller")
+    assert list(configuration.attestors) == ["keyed-mac"]
+    monkeypatch.setenv("NODE_ATTESTATION_DEPLOYMENT", "a; reboot")
+    with pytest.raises(InvalidConfiguration, match="NODE_ATTESTATION_DEPLOYMENT: 'a; reboot' is not the name of a"):
+        configuration_of(parsed())
 
 
 def parsed(*arguments: str) -> argparse.Namespace:

@@ -18,6 +18,7 @@ from signer.controller.telemetry.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore, LeftAlone
+from signer.model.explain_command import NoControllerDeployment
 from signer.model.floors import NO_FLOORS
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
@@ -125,6 +126,7 @@ def reporter_over(around: Any, *listeners: Any, key: ClusterKey = KEY) -> Report
         metrics=around.metrics,
         now=around.now,
         monotonic=around.monotonic,
+        runs_in=NoControllerDeployment(),
         listeners=listeners,
     )
 
