@@ -24,6 +24,7 @@ from signer.cli.remedies import remedy_of
 from signer.kube.errors import ApiError
 from signer.model.command_failures import CommandFailed, InputRefused
 from signer.model.program_version import program_version
+from signer.offline.command_parser import CommandParser
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -82,7 +83,7 @@ def _named_in(words: Sequence[str]) -> frozenset[str]:
 
 def _parser(known: frozenset[str] = _EVERY_COMMAND) -> argparse.ArgumentParser:
     """List every command, with the arguments of those that are ``known``."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=_name(),
         description="Approves and signs kubelet certificates of Cluster API workload clusters for attested nodes.",
     )

@@ -11,6 +11,7 @@ from typing import Final
 from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output, prepare_streams
 from signer.model.program_version import program_version
 from signer.offline import COMMANDS, KRL, SSH_SIGN
+from signer.offline.command_parser import CommandParser
 from signer.offline.failures import say
 from signer.offline.krl import add_krl
 from signer.offline.ssh_sign import add_ssh_sign
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="node-attestation-controller", description="Commands that ask no API server.")
+    parser = CommandParser(prog="node-attestation-controller", description="Commands that ask no API server.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {program_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, add_arguments in _ARGUMENTS.items():

@@ -172,14 +172,14 @@ BOTH_OR_NEITHER = "give --enable-insecure-attestor and --insecure-attestor-names
     ("arguments", "expected"),
     [
         ((), "COMMAND"),
-        (("walk",), "invalid choice"),
+        (("walk",), "is not one of run, preflight"),
         (("run", "--workers-per-cluster", "0"), "between 1 and 1000"),
         (("run", "--workers-per-cluster", "many"), "argument --workers-per-cluster: must be between 1 and 1000"),
         (("run", "--workers-per-cluster", "1001"), "between 1 and 1000"),
         (("run", "--workers-per-cluster", "²"), "between 1 and 1000"),
         (("run", "--audit-log-maxsize", "9" * 5000), "argument --audit-log-maxsize: must be between 0 and 1000000"),
         (("run", "--audit-log-maxbackup", "-1"), "between 0 and 1000000"),
-        (("run", "--logging-format", "xml"), "invalid choice"),
+        (("run", "--logging-format", "xml"), "'xml' is not one of"),
         (
             ("run", "--enable-insecure-attestor"),
             BOTH_OR_NEITHER,
@@ -245,7 +245,7 @@ BOTH_OR_NEITHER = "give --enable-insecure-attestor and --insecure-attestor-names
             ("run", "--rotate-authorities", "--rotate-authorities-namespaces", "*"),
             "--rotate-authorities-namespaces: '*' is not a namespace",
         ),
-        (("explain", "csr-1", "--cluster", "a/b", "--rotate-authorities"), "unrecognized arguments"),
+        (("explain", "csr-1", "--cluster", "a/b", "--rotate-authorities"), "unknown arguments"),
         (("run", "--insecure-diagnostics"), "--insecure-diagnostics needs --diagnostics-address: give both"),
         (
             ("run", "--access-webhook-client-names=a"),

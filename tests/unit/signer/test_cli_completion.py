@@ -64,7 +64,7 @@ def test_each_shell_reads_its_function(
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["completion", "cmd"])
-    assert "choose from 'bash', 'zsh', 'fish'" in capsys.readouterr().err
+    assert "is not one of bash, zsh, fish" in capsys.readouterr().err
 
 
 def test_the_plugin_of_kubectl_has_its_name() -> None:
