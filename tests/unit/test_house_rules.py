@@ -27,6 +27,7 @@ IMPORTS_INSIDE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
         frozenset(
             {
                 "signer.cli.audit",
+                "signer.cli.check.command",
                 "signer.cli.crds",
                 "signer.cli.explain",
                 "signer.cli.node_access",
