@@ -10,12 +10,22 @@ import functools
 import importlib
 import importlib.metadata
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
+from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Final
 
-from attestors.contract import Attestor, AttestorDescription, InvalidOutcome
+from attestors.contract import (
+    Attestor,
+    AttestorDescription,
+    AttestorSettings,
+    ChecksOperatorSettings,
+    InvalidOutcome,
+    InvalidSettings,
+    SettingsFinding,
+)
 from attestors.wire.names import ENTRY_POINT_GROUP, InvalidProviderName, check_provider_name
 
 _PLUGINS: Final = ("server_plugin", "agent_plugin")
@@ -64,6 +74,12 @@ def attestor_code(*expected: type[Exception]) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:  # an attestor is a plugin, and may have any defect
         raise AttestorFailed(error) from error
+
+
+class PolicyMayBeNeeded(Exception):
+    """An attestor refuses the operator's settings with an empty policy, and cannot say whether a policy may complete
+    them. The message is the attestor's.
+    """
 
 
 class Registry:
@@ -132,6 +148,36 @@ class Registry:
             raise InvalidAttestor(f"attestor {provider!r} calls itself {attestor.description.provider!r}")
         loaded: Attestor = attestor
         return loaded
+
+    def check_operator_settings(
+        self, provider: str, operator: Mapping[str, Any], now: datetime
+    ) -> tuple[SettingsFinding, ...]:
+        """Load the attestor of that name, and build its server plugin with the operator's settings and no policy.
+
+        Raises:
+            AttestorUnavailable: it cannot be used in this installation.
+            InvalidSettings: a setting is wrong, whatever a policy says.
+            PolicyMayBeNeeded: see there.
+            AttestorFailed: its code fails.
+        """
+        attestor = self.load(provider)
+        decides = isinstance(attestor, ChecksOperatorSettings)
+        found: tuple[SettingsFinding, ...] = ()
+        try:
+            with attestor_code(ImportError, AttestorUnavailable, InvalidSettings):
+                if isinstance(attestor, ChecksOperatorSettings):
+                    found = tuple(attestor.check_operator_settings(deepcopy(operator), now))
+        except ImportError as error:
+            raise self.missing_extra(provider, error) from error
+        try:
+            with attestor_code(ImportError, AttestorUnavailable, InvalidSettings):
+                attestor.server_plugin(AttestorSettings(operator=deepcopy(operator)))
+        except ImportError as error:
+            raise self.missing_extra(provider, error) from error
+        except InvalidSettings as error:
+            if not decides:
+                raise PolicyMayBeNeeded(str(error)) from error
+        return found
 
     def missing_extra(self, provider: str, error: ImportError) -> MissingExtra:
         """The message for an :class:`ImportError` that one of the attestor's halves raised."""

@@ -7,7 +7,8 @@ same request. The entry point names :data:`plugin`, whose import is light.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from attestors.contract import (
     AttestorDescription,
@@ -16,6 +17,7 @@ from attestors.contract import (
     Freshness,
     ReasonExplanation,
     Security,
+    SettingsFinding,
     digest_of,
 )
 from attestors.contract.composite import COMPOSITE_PROVIDER
@@ -57,6 +59,16 @@ class CompositeAttestor:
         from attestors.composite.parts import server_parts
 
         return CompositeServerPlugin(server_parts(settings, self._registry()))
+
+    def check_operator_settings(self, operator: Mapping[str, Any], now: datetime) -> tuple[SettingsFinding, ...]:
+        """Check the parts' settings (:class:`attestors.contract.ChecksOperatorSettings`).
+
+        Raises:
+            InvalidSettings: a setting is missing, wrong or unknown, or an attestor cannot be a part.
+        """
+        from attestors.composite.parts import check_parts
+
+        return check_parts(operator, self._registry(), now)
 
     def agent_plugin(self, settings: Mapping[str, str]) -> CompositeAgentPlugin:
         """Build the agent plugin, with those of its parts.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from attestors.composite.wire import EVIDENCE_VERSION
@@ -17,9 +18,10 @@ from attestors.contract import (
     InvalidSettings,
     RecordedCalls,
     ServerPlugin,
+    SettingsFinding,
 )
 from attestors.contract.composite import part_settings
-from attestors.registry import AttestorUnavailable, Registry
+from attestors.registry import AttestorFailed, AttestorUnavailable, PolicyMayBeNeeded, Registry
 
 T = TypeVar("T")
 
@@ -66,21 +68,53 @@ def server_parts(settings: AttestorSettings, registry: Registry) -> tuple[Part, 
     if unknown or not all(isinstance(one, Mapping) for one in settings.policy.values()):
         raise InvalidSettings(f"a policy's settings of the composite attestor are objects by {', '.join(configured)}")
     parts = tuple(_part(name, operator, settings, registry) for name, operator in configured.items())
-    if sum(part.challenges for part in parts) > 1:
-        raise InvalidSettings("two of the attestors issue challenges, and a node answers one challenge: remove one")
-    if sum(part.names_hardware for part in parts) > 1:
-        raise InvalidSettings(
-            "two of the attestors identify hardware, and one name of hardware is reserved: remove one"
-        )
+    _require_one_of_a_kind([part.challenges for part in parts], [part.names_hardware for part in parts])
     return parts
 
 
-def _part(name: str, operator: Mapping[str, Any], settings: AttestorSettings, registry: Registry) -> Part:
-    attestor = load_part(registry, name)
+def check_parts(operator: Mapping[str, Any], registry: Registry, now: datetime) -> tuple[SettingsFinding, ...]:
+    """Check the operator's settings of the whole, and by each part's own check those of the parts.
+
+    Raises:
+        InvalidSettings: as :func:`server_parts`, whatever a policy says.
+    """
+    configured = part_settings(operator)
+    described = [_auditable(load_part(registry, name), name).description for name in configured]
+    _require_one_of_a_kind(
+        [one.freshness is Freshness.CHALLENGE for one in described],
+        [one.attests_without_provider_id for one in described],
+    )
+    found: list[SettingsFinding] = []
+    for name, settings in configured.items():
+        try:
+            checked = registry.check_operator_settings(name, settings, now)
+        except PolicyMayBeNeeded:
+            continue
+        except (AttestorUnavailable, AttestorFailed, InvalidSettings) as error:
+            raise InvalidSettings(f"{name}: {error}") from error
+        found += [replace(one, setting=f"{name}.{one.setting}") for one in checked]
+    return tuple(found)
+
+
+def _require_one_of_a_kind(challenges: Sequence[bool], names_hardware: Sequence[bool]) -> None:
+    if sum(challenges) > 1:
+        raise InvalidSettings("two of the attestors issue challenges, and a node answers one challenge: remove one")
+    if sum(names_hardware) > 1:
+        raise InvalidSettings(
+            "two of the attestors identify hardware, and one name of hardware is reserved: remove one"
+        )
+
+
+def _auditable(attestor: Attestor, name: str) -> Attestor:
     if not isinstance(attestor, Auditable):
         raise InvalidSettings(
             f"{name} has no redacted_fields, so the audit log could not replay it as a part: remove it"
         )
+    return attestor
+
+
+def _part(name: str, operator: Mapping[str, Any], settings: AttestorSettings, registry: Registry) -> Part:
+    attestor = _auditable(load_part(registry, name), name)
     own = AttestorSettings(operator, settings.policy.get(name, {}), _PartKeys(name, settings.challenge_keys))
     try:
         plugin = attestor.server_plugin(own)

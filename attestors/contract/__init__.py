@@ -39,6 +39,7 @@ from attestors.contract.facts import (
     TokenNotTraceableNow,
     TokenOfMachine,
 )
+from attestors.contract.operator_settings import ChecksOperatorSettings, SettingsFinding
 from attestors.contract.outcome import (
     AssertedIdentity,
     ChallengeIssued,
@@ -101,12 +102,14 @@ __all__ = [
     "AttestorSettings",
     "Auditable",
     "ChallengeIssued",
+    "ChecksOperatorSettings",
     "ClaimedMachine",
     "CloudCall",
     "CloudCallObserver",
     "CloudCallOutcome",
     "RecordedCalls",
     "ServerPlugin",
+    "SettingsFinding",
     "Denied",
     "Document",
     "DocumentKind",

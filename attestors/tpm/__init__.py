@@ -7,9 +7,17 @@ plugin imports one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from attestors.contract import AttestorDescription, AttestorSettings, Freshness, ReasonExplanation, Security
+from attestors.contract import (
+    AttestorDescription,
+    AttestorSettings,
+    Freshness,
+    ReasonExplanation,
+    Security,
+    SettingsFinding,
+)
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -40,6 +48,16 @@ class TPMAttestor:
         from attestors.tpm.settings import TPMSettings
 
         return TPMServerPlugin(TPMSettings.parse(settings), settings.challenge_keys)
+
+    def check_operator_settings(self, operator: Mapping[str, Any], now: datetime) -> tuple[SettingsFinding, ...]:
+        """The endorsement authorities in the operator's folders (:class:`attestors.contract.ChecksOperatorSettings`).
+
+        Raises:
+            InvalidSettings: a setting is wrong or unknown, or a file of an endorsement authority cannot be read.
+        """
+        from attestors.tpm.settings import check_operator_settings
+
+        return check_operator_settings(operator, now)
 
     def agent_plugin(self, settings: Mapping[str, str]) -> TPMAgentPlugin:
         """Build the agent plugin, which uses this machine's TPM.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from attestors.clouds.google import GoogleAccess, parse_projects
 from attestors.clouds.google.settings import ACCESS_SETTINGS
-from attestors.contract import AttestorSettings, InvalidSettings
+from attestors.contract import AttestorSettings, InvalidSettings, SettingsFinding
 from attestors.tpm.attestation_key import ENDORSEMENT_TEMPLATES
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.endorsement import EndorsementAuthorities
@@ -75,6 +76,8 @@ _DEFAULT_SELECTION: Final = "sha256:0,1,2,3,4,5,6,7"
 """Firmware, its configuration, boot loader and Secure Boot state (TCG PC Client Platform Firmware Profile)."""
 _REGISTER: Final = re.compile(r"(?P<bank>sha256|sha384|sha512):(?P<index>[0-9]|1[0-9]|2[0-3])")
 _MAXIMUM_DIGESTS: Final = 64
+_NAMED: Final = 3
+"""Of expired authorities, in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,48 @@ class TPMSettings:
         sources = parse_sources(settings.policy, _allows(settings.operator))
         _require_genuine(settings.operator, sources)
         return cls(trust, _accepted(settings.operator), sources, *_registers(settings.policy.get(PCRS_SETTING, {})))
+
+
+def check_operator_settings(operator: Mapping[str, Any], now: datetime) -> tuple[SettingsFinding, ...]:
+    """Check the operator's settings under the policy that asks the least of them.
+
+    Raises:
+        InvalidSettings: a setting is wrong or unknown, or an operator's file cannot be used.
+    """
+    only_shielded = {SOURCES_SETTING: [SourceName.GCP_SHIELDED_VM.value]}
+    policy = only_shielded if SHIELDED_PROJECTS_SETTING in operator and ROOTS_SETTING not in operator else {}
+    settings = TPMSettings.parse(AttestorSettings(operator, policy))
+    try:
+        return _authorities_found(settings.trust.current().authorities, now)
+    except OperatorFileUnusable as error:
+        raise InvalidSettings(str(error)) from error
+
+
+def _authorities_found(
+    authorities: EndorsementAuthorities | NoAuthorities, now: datetime
+) -> tuple[SettingsFinding, ...]:
+    """How many authorities there are, and which of them do not count because they expired."""
+    if isinstance(authorities, NoAuthorities):
+        return (SettingsFinding(ROOTS_SETTING, "not set: endorsement keys need no certificate"),)
+    found = []
+    for setting, group in (
+        (ROOTS_SETTING, authorities.roots),
+        (INTERMEDIATES_SETTING, authorities.intermediates),
+    ):
+        certificates = [certificate for of_subject in group.values() for certificate in of_subject]
+        expired = sorted(one.subject.text for one in certificates if one.not_after < now)
+        if certificates:
+            found.append(SettingsFinding(setting, f"certificates: {len(certificates)}, expired: {len(expired)}"))
+        if expired and not authorities.accept_expired:
+            more = f" and {len(expired) - _NAMED} more" if len(expired) > _NAMED else ""
+            found.append(
+                SettingsFinding(
+                    setting,
+                    f"expired, so that chips below them are refused: {'; '.join(expired[:_NAMED])}{more}",
+                    f"replace these certificates or remove them; or set {ACCEPT_EXPIRED_SETTING}: true",
+                )
+            )
+    return tuple(found)
 
 
 def _reject_unknown(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:

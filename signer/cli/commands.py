@@ -27,6 +27,12 @@ def _run(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
 
 
+def _check(parser: argparse.ArgumentParser) -> None:
+    from signer.cli.check.command import add_check
+
+    add_check(parser)
+
+
 def _preflight(parser: argparse.ArgumentParser) -> None:
     from signer.cli.preflight import add_preflight
 
@@ -101,6 +107,7 @@ def _completion(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS: Final = (
     Command("run", "run the controller until SIGTERM", _run),
+    Command("check", "verify a controller's configuration, roots, grants and attestors, without serving", _check),
     Command(
         "preflight",
         "check before mode Enforce: nodes that would lose renewal, grants that auto-approve, steps to take",

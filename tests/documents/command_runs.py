@@ -143,6 +143,16 @@ TABLE: Final = (
         RunBy("tests/integration/test_workload_kubeconfig.py::test_what_is_made"),
     ),
     Entry(
+        "docs/operating.md",
+        "node-attestation-controller check",
+        RunBy("tests/integration/test_check.py::test_nothing_is_wrong"),
+    ),
+    Entry(
+        "docs/operating.md",
+        "kubectl --namespace node-attestation-system exec",
+        NotRun("an image of the controller has to run for it; what it runs is test_check.py's"),
+    ),
+    Entry(
         "docs/enforce.md",
         "node-attestation-controller preflight",
         RunBy("tests/integration/test_preflight.py::test_a_cluster_that_is_ready"),

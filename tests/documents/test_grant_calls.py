@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 
+import yaml
+
+from signer.cli.check.roles import ACCESS, BASE, CONTAINERS, ROTATION, SSH, Scope
 from tests.documents.grant_calls import CALLS, granted_rules
 from tests.documents.markdown import ROOT
 
@@ -41,3 +44,43 @@ def test_each_call_is_in_the_code() -> None:
             }
             for verb in call.verbs.split():
                 assert called.intersection(_METHODS[verb]), (call, verb)
+
+
+OPTIONAL = {
+    "node-attestation-policy-owner",
+    "node-attestation-controller-key-creation",
+    "node-attestation-bootstrap-tokens",
+    "node-attestation-machine-condition",
+    "node-attestation-control-plane-names",
+    "node-attestation-infrastructure-status",
+    "node-attestation-infrastructure-machines",
+    "node-attestation-bare-metal-hosts",
+    "node-attestation-byo-hosts",
+    "node-attestation-infrastructure-definitions",
+    "node-attestation-inventories",
+    "node-attestation-diagnostics",
+}
+"""Roles whose function is off without them; ``docs/operating.md`` lists them."""
+
+
+def test_check_asks_for_exactly_the_roles_that_a_controller_needs() -> None:
+    asked = {
+        (role.file, role.name, role.scope in {Scope.OWN, Scope.GATEWAY}, rule.group, resource, verb, name)
+        for role in (*BASE, *ROTATION, *SSH, *ACCESS, *CONTAINERS)
+        for rule in role.rules
+        for resource in rule.resources
+        for verb in rule.verbs
+        for name in rule.names or ("",)
+    }
+    granted = {
+        (file, role["metadata"]["name"], role["kind"] == "Role", group, resource, verb, name)
+        for file in ("management.yaml", "rotation.yaml", "ssh.yaml", "access.yaml", "containers.yaml")
+        for role in yaml.safe_load_all((ROOT / "deploy/rbac" / file).read_text(encoding="utf-8"))
+        if role["kind"] in {"Role", "ClusterRole"} and role["metadata"]["name"] not in OPTIONAL
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", ("",))
+    }
+    assert asked == granted

@@ -28,6 +28,7 @@ IMPORTS_INSIDE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
             {
                 "signer.cli.audit",
                 "signer.cli.completion",
+                "signer.cli.check.command",
                 "signer.cli.crds",
                 "signer.cli.explain",
                 "signer.cli.node_access",

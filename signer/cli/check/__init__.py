@@ -1,0 +1,1 @@
+"""``node-attestation-controller check``: verify a controller's configuration and what it needs of its cluster."""
