@@ -109,6 +109,9 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         help="decide as of this time, such as 2026-01-02T03:04:05Z (default: now, or the time of the recording)",
     )
     parser.add_argument("--record", type=Path, metavar="FILE", help="write a recording of the inputs, without secrets")
+    parser.add_argument(
+        "--all", action="store_true", help="print every check and step, and not only the one that stops the request"
+    )
     add_output(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="show log messages")
 
@@ -125,7 +128,11 @@ def _explain(options: argparse.Namespace) -> int:
         raise ExplainFailed(str(error)) from error
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
         raise ExplainFailed(f"Cluster {options.cluster}: {error}{remedy_of(error.__cause__)}") from error
-    print_result(options.output, lambda: as_json(explained), lambda console: show(explained, console))
+    print_result(
+        options.output,
+        lambda: as_json(explained),
+        lambda console: show(explained, console, every_check=options.all),
+    )
     return _EXIT_CODES[explained.verdict]
 
 
