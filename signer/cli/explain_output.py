@@ -14,6 +14,9 @@ from rich.text import Text
 
 from signer.explain.explanation import Explanation, Verdict
 from signer.explain.findings import Finding, Outcome
+from signer.explain.machines import LastCertificate, MachineStatus
+from signer.explain.no_request import NoRequest
+from signer.model.decision import printable
 from signer.model.fields import format_time
 from signer.model.host_keys import HostCertificates, HostCertificatesIssued, HostCertificatesRefused, NotAsked
 
@@ -171,6 +174,44 @@ def _counted(findings: Sequence[Finding]) -> str:
     count = Counter(one.outcome for one in findings)
     rest = f", {count[Outcome.NOT_REACHED]} were not reached" if count[Outcome.NOT_REACHED] else ""
     return f"{count[Outcome.PASSED]} of {len(findings)} checks and steps passed{rest}"
+
+
+def no_request_as_json(found: NoRequest) -> dict[str, Any]:
+    """What is known of a Machine or node without a request, as JSON."""
+    return {
+        "cluster": str(found.cluster),
+        "subject": found.subject,
+        "request": None,
+        "decidedAt": format_time(found.at),
+        "message": " ".join(found.says),
+        "machines": [machine_as_json(one) for one in found.machines],
+        "commands": list(found.commands),
+    }
+
+
+def machine_as_json(one: MachineStatus) -> dict[str, Any]:
+    """The state of a Machine, or of an instance of a MachinePool, as JSON."""
+    certificate = one.certificate if isinstance(one.certificate, LastCertificate) else None
+    return {
+        "kind": one.machine.kind,
+        "name": printable(one.machine.name),
+        "providerID": printable(one.machine.provider_id),
+        "node": one.node,
+        "state": one.state.value,
+        "reason": one.reason,
+        "notAfter": format_time(certificate.not_after) if certificate else None,
+        "attestor": certificate.attestor if certificate else "",
+        "certificateAuthority": certificate.authority if certificate else "",
+    }
+
+
+def show_no_request(found: NoRequest, console: Console) -> None:
+    """Print what is known of a Machine or node without a request."""
+    for sentence in found.says:
+        console.print(Text(sentence))
+    console.print(Text("\nNext commands:"))
+    for command in found.commands:
+        console.print(Text(f"  {command}"), soft_wrap=True)
 
 
 def _table(explained: Explanation) -> Table:
