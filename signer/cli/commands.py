@@ -118,7 +118,7 @@ COMMANDS: Final = (
         "make or renew the restricted kubeconfig with which the controller reaches a workload cluster",
         _workload_kubeconfig,
     ),
-    Command("explain", "show every check of one CSR, and why it is approved, denied or waits", _explain),
+    Command("explain", "show why a request is approved, denied or waits, by CSR, Machine or node", _explain),
     Command("audit", "verify audit logs, or show the decision behind a certificate", _audit),
     Command(
         "status",

@@ -1,4 +1,4 @@
-"""``node-attestation-controller explain CSR``: explain the decision on a request."""
+"""``node-attestation-controller explain``: explain the decision on a request, by its name or by Machine or node."""
 
 from __future__ import annotations
 
@@ -24,31 +24,29 @@ from signer.cli.arguments import (
     not_installed,
     require_installed,
 )
-from signer.cli.explain_output import as_json, show
+from signer.cli.explain_output import as_json, no_request_as_json, show, show_no_request
+from signer.cli.explain_selection import ExplainFailed, request_from_file, select, subject_of
 from signer.cli.management import management_access
 from signer.cli.output import add_output, print_result
 from signer.cli.remedies import remedy_of
 from signer.configuration import Configuration, every_attestor, operator_settings
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
-from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
-from signer.decision.reported_services import try_to_read_reported_services
+from signer.controller.workload_access import WorkloadAccessRefused
 from signer.explain.dry_run import Circumstances
 from signer.explain.explanation import Explanation, Verdict, explain
-from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
+from signer.explain.manifests import UnreadableManifests, manifests_in
+from signer.explain.no_request import NoRequest
 from signer.explain.offline import OfflineRegistry
 from signer.explain.record import Recorder, as_yaml
 from signer.explain.recorded_calls import NotingRegistry
 from signer.explain.recorded_objects import RecordedObjects, UnusableRecording
+from signer.explain.subject import NamedRequest, Subject
 from signer.kube.calls import GetList
 from signer.kube.client import Client
-from signer.kube.errors import ApiError, Forbidden, NotFound
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
-from signer.model.command_failures import CommandFailed
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, parse_time
-from signer.model.service_networks import NOT_REPORTED, ReportedServices
 from signer.store.cluster_api import discover_cluster_api
 
 EXIT_DENIED: Final = 4
@@ -66,33 +64,26 @@ _EXIT_CODES: Final = {
 _ANSWERED: Final = frozenset({Verdict.APPROVE, Verdict.CHALLENGE, Verdict.DENY, Verdict.FAIL})
 _ANSWER_EXPECTED_WITHIN: Final = timedelta(minutes=1)
 """A running controller answers sooner, even under load."""
-_KIND: Final = "CertificateSigningRequest"
 NO_SETTINGS: Final = (
     "Without --config, this command allows every installed attestor and knows no operator settings. Give the "
     "controller's configuration file with --config, or run this command in the controller's Pod."
 )
-
-# The times are those of the csrcleaner (kubernetes ``pkg/controller/certificates/cleaner``).
-_FIND_CSRS: Final = (
-    ": `kubectl get csr` in the workload cluster lists the CSRs that exist, `kubectl describe machine` names those of "
-    "a Machine. The workload cluster deletes a decided CSR after an hour and any other after a day; Events, the "
-    "controller's log and the audit log keep the decision"
-)
-
-
-class ExplainFailed(CommandFailed):
-    """The request cannot be explained; the message says why."""
 
 
 def add_explain(parser: argparse.ArgumentParser) -> None:
     """Complete the parser of the command."""
     parser.description = (
         "Runs the controller's checks on one CSR and changes nothing. Exit code 0: it would be approved "
-        "or challenged; 4: it would be denied; 5: it waits; 6: the policy leaves it alone, or it is not "
-        "for this controller."
+        "or challenged; 4: it would be denied; 5: it waits; 6: the policy leaves it alone, it is not for this "
+        "controller, or the Machine or node has no request."
     )
     parser.set_defaults(command=_explain)
-    parser.add_argument("csr", metavar="CSR", help="name of the CSR in the workload cluster, a file, or - for stdin")
+    parser.add_argument(
+        "csr",
+        metavar="CSR|machine/NAME|node/NAME",
+        help="name of the CSR in the workload cluster, a file, or - for stdin; or a Machine in the Cluster's "
+        "namespace, or a node, whose newest request is explained: the newest that waits, if one does",
+    )
     parser.add_argument("--cluster", metavar="NAMESPACE/NAME", help="the Cluster in which the CSR was posted")
     add_management_cluster(parser)
     add_configuration(parser)
@@ -109,14 +100,18 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         help="decide as of this time, such as 2026-01-02T03:04:05Z (default: now, or the time of the recording)",
     )
     parser.add_argument("--record", type=Path, metavar="FILE", help="write a recording of the inputs, without secrets")
+    parser.add_argument(
+        "--all", action="store_true", help="print every check and step, and not only the one that stops the request"
+    )
     add_output(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="show log messages")
 
 
 def _explain(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL, stream=sys.stderr)
+    subject = subject_of(options.csr)
     try:
-        explained = asyncio.run(_live(options) if options.objects is None else _offline(options))
+        found = asyncio.run(_live(options, subject) if options.objects is None else _offline(options, subject))
     except (UnreadableManifests, UnusableRecording) as error:
         raise WrongUse(str(error)) from error
     except NotRedacted as error:
@@ -125,11 +120,14 @@ def _explain(options: argparse.Namespace) -> int:
         raise ExplainFailed(str(error)) from error
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
         raise ExplainFailed(f"Cluster {options.cluster}: {error}{remedy_of(error.__cause__)}") from error
-    print_result(options.output, lambda: as_json(explained), lambda console: show(explained, console))
-    return _EXIT_CODES[explained.verdict]
+    if isinstance(found, NoRequest):
+        print_result(options.output, lambda: no_request_as_json(found), lambda console: show_no_request(found, console))
+        return EXIT_NOT_DECIDED
+    print_result(options.output, lambda: as_json(found), lambda console: show(found, console, every_check=options.all))
+    return _EXIT_CODES[found.verdict]
 
 
-async def _live(options: argparse.Namespace) -> Explanation:
+async def _live(options: argparse.Namespace, subject: Subject) -> Explanation | NoRequest:
     if options.cluster is None:
         raise WrongUse("give the Cluster in which the CSR was posted: --cluster NAMESPACE/NAME")
     key = _named_cluster(options)
@@ -138,19 +136,23 @@ async def _live(options: argparse.Namespace) -> Explanation:
     require_installed(configuration.attestors)
     access = await management_access(options)
     async with Client(access.connection, token_source=access.token_source) as management:
-        await require_cluster(management, (await discover_cluster_api(management)).clusters, key)
-        from_file = _request_from_file(options.csr)
-        manifest, reported = (
-            await _read(management, key, options.csr)
-            if from_file is None
-            else (from_file, await _reported_services(management, key))
-        )
+        version = await discover_cluster_api(management)
+        await require_cluster(management, version.clusters, key)
+        around = Circumstances(management, configuration, registry, _clock(options.at))
+        selected = await select(subject, management, version, key, around)
+        if isinstance(selected, NoRequest):
+            if options.record is not None:
+                raise ExplainFailed(f"--record: {selected.subject} has no request to record")
+            return selected
+        manifest = selected.manifest
         recorder = Recorder(management)
         source: GetList = management if options.record is None else recorder
-        around = Circumstances(source, configuration, registry, _clock(options.at), reported_services=reported)
-        notes = _notes(manifest) if options.config is not None else (NO_SETTINGS, *_notes(manifest))
-        explained, dry_run_result = await explain(manifest, key, around, notes)
-        if from_file is None and options.at is None:
+        around = replace(around, source=source, reported_services=selected.reported_services)
+        settings = () if options.config is not None else (NO_SETTINGS,)
+        explained, dry_run_result = await explain(
+            manifest, key, around, (*settings, *_notes(manifest), *selected.notes)
+        )
+        if selected.is_live and options.at is None:
             explained = replace(explained, notes=(*explained.notes, *_overdue(explained)))
         if options.record is not None:
             documents = recorder.documents(manifest, explained, dry_run_result, around, registry.noted)
@@ -181,14 +183,16 @@ def _overdue(explained: Explanation) -> tuple[str, ...]:
     )
 
 
-async def _offline(options: argparse.Namespace) -> Explanation:
+async def _offline(options: argparse.Namespace, subject: Subject) -> Explanation:
     if options.record is not None:
         raise WrongUse("--record needs a live cluster: leave out --objects")
+    if not isinstance(subject, NamedRequest):
+        raise WrongUse(f"{options.csr} needs a live cluster: leave out --objects, or give the name of a CSR")
     recorded = RecordedObjects(manifests_in(options.objects), options.controller_namespace)
     header = recorded.header
     registry = OfflineRegistry(header.answers)
     configuration = _configuration(options, registry)
-    manifest = _request_from_file(options.csr) or _recorded_request(recorded, options.csr)
+    manifest = request_from_file(options.csr) or _recorded_request(recorded, options.csr)
     configuration = replace(configuration, namespace=header.controller_namespace)
     notes = ["Decided offline: AttestedNodes are trusted as recorded, and no service was called.", *_notes(manifest)]
     key = _named_cluster(options) if options.cluster is not None else _recorded_cluster(recorded)
@@ -261,52 +265,3 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ExplainFailed(f"--record: {path}: {error.strerror or type(error).__name__}") from error
-
-
-def _request_from_file(csr: str) -> Mapping[str, Any] | None:
-    """The CSR in a file or on standard input; None if ``csr`` is a name."""
-    if csr == "-":
-        return _single_request(manifests_of(sys.stdin.buffer.read(), "standard input"), "standard input")
-    return _single_request(manifests_in(Path(csr)), csr) if _is_file(csr) or "/" in csr else None
-
-
-def _is_file(csr: str) -> bool:
-    try:
-        return Path(csr).is_file()
-    except OSError:  # the name is too long for a file
-        return False
-
-
-def _single_request(manifests: tuple[dict[str, Any], ...], name: str) -> Mapping[str, Any]:
-    found = [one for one in manifests if one.get("kind") == _KIND]
-    if len(found) != 1:
-        raise UnreadableManifests(f"{name} holds {len(found)} CertificateSigningRequests, not one")
-    return found[0]
-
-
-async def _read(management: Client, key: ClusterKey, name: str) -> tuple[Mapping[str, Any], ReportedServices]:
-    try:
-        path = CERTIFICATE_SIGNING_REQUESTS.object(name)
-    except ValueError as error:
-        raise WrongUse(f"CSR: {error}") from error
-    async with Client(await workload_connection(management, key)) as workload:
-        try:
-            return await workload.get(path), await try_to_read_reported_services(workload)
-        except NotFound:
-            raise ExplainFailed(f"CSR {name} of Cluster {key} does not exist{_FIND_CSRS}") from None
-        except Forbidden as error:
-            remedy = (
-                f"grant that to the user of Secret {key.namespace}/{key.name}-kubeconfig (docs/operating.md, Grants)"
-            )
-            raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}: {remedy}") from error
-        except ApiError as error:
-            raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}") from error
-
-
-async def _reported_services(management: Client, key: ClusterKey) -> ReportedServices:
-    """The workload cluster's report. A request from a file is explained without it if the cluster cannot be reached."""
-    try:
-        async with Client(await workload_connection(management, key)) as workload:
-            return await try_to_read_reported_services(workload)
-    except (WorkloadAccessRefused, TlsMaterialRefused, ApiError):
-        return NOT_REPORTED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
@@ -12,9 +14,13 @@ from rich.text import Text
 
 from signer.explain.explanation import Explanation, Verdict
 from signer.explain.findings import Finding, Outcome
+from signer.explain.machines import LastCertificate, MachineStatus
+from signer.explain.no_request import NoRequest
+from signer.model.decision import printable
 from signer.model.fields import format_time
 from signer.model.host_keys import HostCertificates, HostCertificatesIssued, HostCertificatesRefused, NotAsked
 
+_HEAD_WIDTH: Final = len("Expected")
 _MARKS: Final = {
     Outcome.PASSED: Text("✓", style="green"),
     Outcome.STOPPED: Text("✗", style="bold red"),
@@ -107,27 +113,29 @@ def _finding(one: Finding) -> dict[str, Any]:
     }
 
 
-def show(explained: Explanation, console: Console) -> None:
-    """Print the explanation as text."""
+def show(explained: Explanation, console: Console, *, every_check: bool = False) -> None:
+    """Print the explanation as text: the verdict and the check that stopped the request, then what else is known.
+
+    ``every_check`` also prints the table of all checks and steps.
+    """
     request = explained.request
-    name = request.name or "without a name"
-    console.print(Text.assemble("CSR ", (name, "bold"), " of Cluster ", (str(explained.cluster), "bold")))
-    signer, requester = request.signer_name or "no signer", request.requester or "an unknown user"
-    console.print(Text(f"{signer}, requested by {requester}, {request.created or 'undated'}"))
-    for one in explained.current.conditions:
-        console.print(Text.assemble(("Condition ", "dim"), f"{one.type} ({one.reason}): {one.message}"))
-    if explained.current.has_certificate:
-        console.print(Text("The certificate has been issued.", style="dim"))
-    if explained.findings:
-        console.print(_table(explained))
     verdict, style = _VERDICTS[explained.verdict]
     reason = f" ({explained.reason})" if explained.reason else ""
-    console.print(Text.assemble("At ", f"{format_time(explained.at)} the request ", (f"{verdict}{reason}", style)))
+    name = request.name or "without a name"
+    console.print(
+        Text.assemble("CSR ", (name, "bold"), f" of Cluster {explained.cluster} ", (f"{verdict}{reason}", style))
+    )
+    stopped = [one for one in explained.findings if one.outcome is Outcome.STOPPED]
+    for one in stopped:
+        number = f" {one.number}" if one.number else ""
+        _paragraph(console, "Check", Text.assemble(_MARKS[one.outcome], f"{number} {one.says}"))
+        _paragraph(console, "Found", one.comparison.found)
+        _paragraph(console, "Expected", one.comparison.expected)
     _paragraph(console, "What", explained.message)
     _paragraph(console, "Why", explained.cause)
     _paragraph(console, "Remedy", explained.remedy)
     if explained.documentation:  # unwrapped, so that a terminal can open it
-        console.print(Text.assemble(("See    ", "bold"), explained.documentation), soft_wrap=True)
+        console.print(Text.assemble(("See".ljust(_HEAD_WIDTH + 1), "bold"), explained.documentation), soft_wrap=True)
     if explained.retry_after is not None:
         _paragraph(
             console, "Retry", f"after {explained.retry_after}, or as soon as an object that it waits for changes"
@@ -137,10 +145,73 @@ def show(explained: Explanation, console: Console) -> None:
         _paragraph(console, "Would", written)
     for note in explained.notes:
         _paragraph(console, "Note", note)
+    _show_request(explained, console)
+    if explained.findings and every_check:
+        console.print(_table(explained))
+    elif explained.findings:
+        console.print(Text(f"\n{_counted(explained.findings)}; --all lists them.", style="dim"))
     if explained.commands:
         console.print(Text("\nNext commands:"))
         for command in explained.commands:
             console.print(Text(f"  {command}"), soft_wrap=True)
+
+
+def _show_request(explained: Explanation, console: Console) -> None:
+    """Print who requested what and when, and the current conditions."""
+    request = explained.request
+    signer, requester = request.signer_name or "no signer", request.requester or "an unknown user"
+    console.print()
+    _paragraph(console, "Signer", signer)
+    _paragraph(console, "From", f"{requester}, {request.created or 'undated'}")
+    _paragraph(console, "As of", format_time(explained.at))
+    for one in explained.current.conditions:
+        _paragraph(console, "Status", f"{one.type} ({one.reason}): {one.message}")
+    if explained.current.has_certificate:
+        _paragraph(console, "Status", "The certificate has been issued.")
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    count = Counter(one.outcome for one in findings)
+    rest = f", {count[Outcome.NOT_REACHED]} were not reached" if count[Outcome.NOT_REACHED] else ""
+    return f"{count[Outcome.PASSED]} of {len(findings)} checks and steps passed{rest}"
+
+
+def no_request_as_json(found: NoRequest) -> dict[str, Any]:
+    """What is known of a Machine or node without a request, as JSON."""
+    return {
+        "cluster": str(found.cluster),
+        "subject": found.subject,
+        "request": None,
+        "decidedAt": format_time(found.at),
+        "message": " ".join(found.says),
+        "machines": [machine_as_json(one) for one in found.machines],
+        "commands": list(found.commands),
+    }
+
+
+def machine_as_json(one: MachineStatus) -> dict[str, Any]:
+    """The state of a Machine, or of an instance of a MachinePool, as JSON."""
+    certificate = one.certificate if isinstance(one.certificate, LastCertificate) else None
+    return {
+        "kind": one.machine.kind,
+        "name": printable(one.machine.name),
+        "providerID": printable(one.machine.provider_id),
+        "node": one.node,
+        "state": one.state.value,
+        "reason": one.reason,
+        "notAfter": format_time(certificate.not_after) if certificate else None,
+        "attestor": certificate.attestor if certificate else "",
+        "certificateAuthority": certificate.authority if certificate else "",
+    }
+
+
+def show_no_request(found: NoRequest, console: Console) -> None:
+    """Print what is known of a Machine or node without a request."""
+    for sentence in found.says:
+        console.print(Text(sentence))
+    console.print(Text("\nNext commands:"))
+    for command in found.commands:
+        console.print(Text(f"  {command}"), soft_wrap=True)
 
 
 def _table(explained: Explanation) -> Table:
@@ -162,10 +233,10 @@ def _table(explained: Explanation) -> Table:
     return table
 
 
-def _paragraph(console: Console, head: str, text: str) -> None:
+def _paragraph(console: Console, head: str, text: str | Text) -> None:
     if text:
         grid = Table.grid(padding=(0, 1))
-        grid.add_column(min_width=6, style="bold")
+        grid.add_column(min_width=_HEAD_WIDTH, style="bold")
         grid.add_column(overflow="fold")
-        grid.add_row(escape(head), Text(text))
+        grid.add_row(escape(head), text if isinstance(text, Text) else Text(text))
         console.print(grid)

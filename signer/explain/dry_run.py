@@ -37,9 +37,11 @@ from signer.model.decision import printable
 from signer.model.policy import Policy
 from signer.model.service_networks import NOT_REPORTED, ReportedServices, ServicesReport
 from signer.model.ssh_access import SSHSettings
+from signer.store.authentic_records import KeysUnavailable
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.cluster_api import discover_cluster_api
+from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME
 from signer.store.records import Records
 from signer.store.reservations import Reservations
 
@@ -146,4 +148,19 @@ async def filled_caches(source: GetList, configuration: Configuration) -> Caches
         watch_namespace=configuration.watch_namespace,
     )
     await caches.fill(source)
+    return caches
+
+
+async def verified_caches(source: GetList, configuration: Configuration) -> Caches:
+    """The caches with the controller key. Without the key, no record is authentic, and the message says why.
+
+    Raises:
+        ApiError: a collection cannot be listed.
+    """
+    dry_run_client = DryRunClient(source)
+    caches = await filled_caches(dry_run_client, configuration)
+    await caches.controller_key.refresh(dry_run_client)
+    if dry_run_client.intended:  # the key is missing, and the controller would create it
+        secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
+        caches.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {MISSING_KEY_REMEDY}"))
     return caches

@@ -24,8 +24,7 @@ from signer.controller.workload_access import (
 )
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
-from signer.explain.dry_run import filled_caches
-from signer.explain.dry_run_client import DryRunClient
+from signer.explain.dry_run import verified_caches
 from signer.explain.source import items_of_list
 from signer.explain.workload_requests import RequestCounts, Unreachable, count_requests
 from signer.kube.client import Client, JsonObject
@@ -36,9 +35,7 @@ from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.floors import MODE_FIELD, below_floors
 from signer.model.policy import Mode, Policy
-from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches, UnreadablePolicy
-from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 
 DAYS: Final = (1, 3, 7)
@@ -195,12 +192,7 @@ async def fleet_status(
     Raises:
         ApiError: the management cluster cannot be listed.
     """
-    dry_run_client = DryRunClient(management)
-    caches = await filled_caches(dry_run_client, configuration)
-    await caches.controller_key.refresh(dry_run_client)
-    if dry_run_client.intended:  # the key is missing, and the controller would create it
-        secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
-        caches.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {MISSING_KEY_REMEDY}"))
+    caches = await verified_caches(management, configuration)
     policies = await items_of_list(management, NODE_ATTESTATION_POLICIES.collection(configuration.watch_namespace))
     not_ours = caches.authentic.count_unauthentic()
     slots = asyncio.Semaphore(_AT_ONCE)

@@ -46,16 +46,24 @@ def _request(named: Named) -> list[str]:
     return [f"{_WORKLOAD} get csr {_quoted(named.csr)} -o yaml"]
 
 
+def describe_machine(cluster: ClusterKey, machine: MachineView) -> str:
+    """The command that shows a Machine, or the MachinePool of an instance, with its conditions and Events."""
+    kind = "machine" if machine.kind == MACHINE_KIND else "machinepool"
+    return _get(f"describe {kind}", cluster.namespace, machine.name)
+
+
+def list_machines(cluster: ClusterKey) -> str:
+    """The command that lists the cluster's Machines and MachinePools."""
+    label = f"cluster.x-k8s.io/cluster-name={cluster.name}"
+    return _get("get machines,machinepools", cluster.namespace, "--selector", label, "--output", "wide")
+
+
 def _machine(named: Named) -> list[str]:
-    if named.machine is None:
-        return _machines(named)
-    kind = "machine" if named.machine.kind == MACHINE_KIND else "machinepool"
-    return [_get(f"describe {kind}", named.cluster.namespace, named.machine.name)]
+    return _machines(named) if named.machine is None else [describe_machine(named.cluster, named.machine)]
 
 
 def _machines(named: Named) -> list[str]:
-    label = f"cluster.x-k8s.io/cluster-name={named.cluster.name}"
-    return [_get("get machines,machinepools", named.cluster.namespace, "--selector", label, "--output", "wide")]
+    return [list_machines(named.cluster)]
 
 
 def _policy(named: Named) -> list[str]:

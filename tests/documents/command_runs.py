@@ -322,6 +322,16 @@ TABLE: Final = (
     ),
     Entry(
         "docs/explain.md",
+        "node-attestation-controller explain machine/production-md-0-x7k2p",
+        RunBy("tests/integration/test_explain_subjects.py::test_the_newest_request_that_waits"),
+    ),
+    Entry(
+        "docs/explain.md",
+        "node-attestation-controller explain node/node-1",
+        RunBy("tests/integration/test_explain_subjects.py::test_the_newest_request_that_waits"),
+    ),
+    Entry(
+        "docs/explain.md",
         "node-attestation-controller explain",
         RunBy("tests/integration/test_explain.py::test_from_a_file_and_from_standard_input"),
     ),

@@ -38,8 +38,8 @@ _MOMENT: Final = datetime(2026, 11, 21, 13, 30, tzinfo=UTC)
 RECORDED: Final = ROOT / "fixtures/requests/v1/client.json"
 
 
-def explained() -> str:
-    """What ``explain`` prints of the recorded request, where its Machine is another node."""
+def explained(*, every_check: bool = False) -> str:
+    """What ``explain`` prints of the recorded request, where its Machine is another node; with ``--all``, if so."""
     recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
     settings = {
         "keyed-mac": OperatorAttestor(settings={"masterKey": recorded["masterKey"], "acceptUndatedEvidence": True})
@@ -52,7 +52,7 @@ def explained() -> str:
         load_authority_certificates,
     )
     explanation, _ = asyncio.run(explain(recorded["certificateSigningRequest"], _CLUSTER, around))
-    return _printed(lambda console: explain_output.show(explanation, console))
+    return _printed(lambda console: explain_output.show(explanation, console, every_check=every_check))
 
 
 def objects(recorded: dict[str, Any], node_name: str) -> list[dict[str, Any]]:

@@ -229,9 +229,9 @@ def preflight() -> str:
     return f"```text\n{preflight_example.printed()}```\n"
 
 
-def explanation() -> str:
-    """What ``explain`` prints of a recorded request."""
-    return f"```text\n{explain_example.explained()}```\n"
+def explanation(*words: str) -> str:
+    """What ``explain`` prints of a recorded request; with ``all``, of ``explain --all``."""
+    return f"```text\n{explain_example.explained(every_check='all' in words)}```\n"
 
 
 def fleet() -> str:

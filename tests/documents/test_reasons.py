@@ -163,7 +163,7 @@ def test_the_link_of_an_event_leads_to_its_reason() -> None:
 
 
 def test_explain_links_to_the_reason() -> None:
-    assert f"See    {reason_url(Reason.NODE_NAME_MISMATCH, '')}\n" in explain_example.explained()
+    assert f"See      {reason_url(Reason.NODE_NAME_MISMATCH, '')}\n" in explain_example.explained()
 
 
 def test_whether_somebody_tries_again_is_what_the_nodes_program_does() -> None:

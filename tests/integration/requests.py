@@ -42,7 +42,10 @@ def manifest_of(name: str, request: bytes | str, signer_name: str = KEYED_MAC_SI
 
 
 def plant(
-    cluster: WorldCluster, manifest: dict[str, Any], requester: tuple[str, Sequence[str]] = BOOTSTRAP
+    cluster: WorldCluster,
+    manifest: dict[str, Any],
+    requester: tuple[str, Sequence[str]] = BOOTSTRAP,
+    created: str = "2026-01-01T00:00:00Z",
 ) -> dict[str, Any]:
     """Store a CSR in the workload API without its own checks: a hostile API server can hold anything."""
     api = embedded_api(cluster)
@@ -50,7 +53,7 @@ def plant(
     metadata = {
         **manifest["metadata"],
         "uid": str(uuid.uuid4()),
-        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "creationTimestamp": created,
     }
     spec = {**manifest["spec"], "username": username, "groups": list(groups)}
     planted = {**manifest, "metadata": metadata, "spec": spec, "status": {}}

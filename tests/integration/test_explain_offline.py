@@ -213,7 +213,8 @@ def test_an_ascii_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     folder = by_hand(tmp_path / "objects")
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "ascii"))
-    assert main(["explain", str(folder / "csr.json"), "--objects", str(folder), "--at", "2026-11-21T14:00:00Z"]) == 5
+    at = ["--at", "2026-11-21T14:00:00Z", "--all"]
+    assert main(["explain", str(folder / "csr.json"), "--objects", str(folder), *at]) == 5
     assert rb"\u2713" in written.getvalue()
     assert b"AttestorUnavailable" in written.getvalue()
 
@@ -245,10 +246,9 @@ def test_an_empty_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     request.write_text("kind: CertificateSigningRequest\n")
     assert main(["explain", str(request), "--objects", str(objects), "--cluster", "team-a/production"]) == 6
     said = capsys.readouterr().out.splitlines()
-    assert said[:2] == [
-        "CSR without a name of Cluster team-a/production",
-        "no signer, requested by an unknown user, undated",
-    ]
+    assert said[0] == "CSR without a name of Cluster team-a/production is not for this controller"
+    assert "Signer   no signer" in said
+    assert "From     an unknown user, undated" in said
 
 
 def test_a_recording_has_what_the_workload_cluster_reports(
