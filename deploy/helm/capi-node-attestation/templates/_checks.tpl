@@ -15,12 +15,46 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Mounts of volumes that exist. */}}
+{{- define "capi-node-attestation.checkVolumes" -}}
+{{- $names := list -}}
+{{- range .Values.extraVolumes }}{{ $names = append $names .name }}{{ end -}}
+{{- if ne (len $names) (len (uniq $names)) -}}
+{{- fail "extraVolumes: two volumes have the same name" -}}
+{{- end -}}
+{{- range .Values.extraVolumeMounts -}}
+{{- if not (has .name $names) -}}
+{{- fail (printf "extraVolumeMounts: %s is no volume of extraVolumes" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* That a Pod may be evicted at all: (list . replicas "value with the replicas"). Percentages are rounded up, as by Kubernetes. */}}
+{{- define "capi-node-attestation.checkDisruptions" -}}
+{{- $budget := (index . 0).Values.podDisruptionBudget -}}
+{{- $replicas := int (index . 1) -}}
+{{- if and $budget.enabled $budget.minAvailable (gt $replicas 1) -}}
+{{- $kept := int $budget.minAvailable -}}
+{{- if hasSuffix "%" (toString $budget.minAvailable) -}}
+{{- $kept = div (add (mul (trimSuffix "%" $budget.minAvailable | int) $replicas) 99) 100 | int -}}
+{{- end -}}
+{{- if ge $kept $replicas -}}
+{{- fail (printf "podDisruptionBudget.minAvailable: with %d in %s, no Pod could be evicted and no node with one drained; lower it" $replicas (index . 2)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Checks that concern several values, which the schema cannot express. */}}
 {{- define "capi-node-attestation.check" -}}
 {{- if and (not .Values.image.registry) (not (contains "/" .Values.image.repository)) (ne .Values.image.pullPolicy "Never") -}}
 {{- fail (printf "image.registry: there is no image to pull: no registry has %s under this name. Build the image as docs/install.md says, push it, and set image.registry to that registry; or load it on the nodes and set image.pullPolicy to Never" .Values.image.repository) -}}
 {{- end -}}
 {{- include "capi-node-attestation.checkExtraArgs" . -}}
+{{- include "capi-node-attestation.checkVolumes" . -}}
+{{- include "capi-node-attestation.checkDisruptions" (list . .Values.replicas "replicas") -}}
+{{- if .Values.containers.gateway.enabled -}}
+{{- include "capi-node-attestation.checkDisruptions" (list . .Values.containers.gateway.replicas "containers.gateway.replicas") -}}
+{{- end -}}
 {{- if and .Values.watch.namespace (eq .Values.watch.namespace .Release.Namespace) -}}
 {{- fail "watch.namespace: this is the controller's own namespace, which must stay out of tenants' reach; use another one for Clusters" -}}
 {{- end -}}

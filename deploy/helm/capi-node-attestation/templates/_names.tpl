@@ -33,11 +33,19 @@ app.kubernetes.io/name: node-attestation-controller
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{/* Begins with a line break, or is empty. Selectors must not change, so they have none of these. */}}
+{{- define "capi-node-attestation.commonLabels" -}}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{- define "capi-node-attestation.labels" -}}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{ include "capi-node-attestation.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- include "capi-node-attestation.commonLabels" . }}
 {{- end -}}
 
 {{/* The bastion controller and its objects. */}}
@@ -59,6 +67,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{ include "capi-node-attestation.bastionSelectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- include "capi-node-attestation.commonLabels" . }}
 {{- end -}}
 
 {{/* The gateway to containers and its objects. */}}
@@ -76,6 +85,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{ include "capi-node-attestation.gatewaySelectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- include "capi-node-attestation.commonLabels" . }}
 {{- end -}}
 
 {{- define "capi-node-attestation.image" -}}
