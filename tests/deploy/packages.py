@@ -16,7 +16,8 @@ from signer.cli.workload_kubeconfig.roles import ROLE_FILES
 from signer.crds import ACCESS_CRD_FILES, CRD_FILES, access_definitions, custom_resource_definitions
 from signer.crds.access_expressions import access_definition_texts
 from signer.crds.expressions import POLICY_FILE, policy_definition_text
-from tests.support.helm import CHART, render_chart
+from tests.documents.generated import parser_of
+from tests.support.helm import CHART, REGISTRY, render_chart
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
@@ -189,7 +190,7 @@ def _workload_roles() -> dict[Path, str]:
 
 
 def _definitions_in_the_chart() -> dict[Path, str]:
-    """Copies of the definitions, because a chart can read only its own files."""
+    """Copies of what the chart needs of the program, because a chart can read only its own files."""
     plain = dict(zip(CRD_FILES, custom_resource_definitions(), strict=True))
     return {
         **{CHART / "files/crds" / name: text for name, text in plain.items()},
@@ -200,7 +201,19 @@ def _definitions_in_the_chart() -> dict[Path, str]:
         },
         **{CHART / "files/crds-access-cel" / name: text for name, text in access_definition_texts().items()},
         CHART / "templates" / _ACCESS_POLICIES_TEMPLATE: _access_policies_template(),
+        CHART / "files/flags.yaml": _flags(),
     }
+
+
+def _flags() -> str:
+    """The flags of ``run``, by which the chart refuses others: whether each takes a value or is a switch."""
+    found = {
+        flag: "switch" if action.nargs == 0 else "value"
+        for action in parser_of("run")._actions
+        for flag in action.option_strings
+        if flag.startswith("--") and action.dest != "help"
+    }
+    return "# Generated from the program's parser by `make generate`.\n" + yaml.safe_dump(found)
 
 
 def _management() -> str:
@@ -386,8 +399,8 @@ def _namespace() -> str:
 
 
 def _plain(text: str) -> str:
-    """The text without Helm's own labels, annotations and comments."""
-    return _EMPTY_ANNOTATIONS.sub("", _HELMS_OWN.sub("", text))
+    """The text without Helm's own labels, annotations and comments, and without a registry, which the user names."""
+    return _EMPTY_ANNOTATIONS.sub("", _HELMS_OWN.sub("", text)).replace(f"{REGISTRY}/", "")
 
 
 def _documents(rendered: str) -> list[str]:

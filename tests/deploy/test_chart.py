@@ -52,7 +52,7 @@ from tests.deploy.packages import DEPLOY, ROOT
 from tests.documents.generated import parser_of
 from tests.integration.replicas import USED_BY_SHARDS
 from tests.support.binaries import MissingPart, skip_or_fail
-from tests.support.helm import CHART, HelmFailed, find_helm, render_chart, run_helm
+from tests.support.helm import CHART, REGISTRY, HelmFailed, find_helm, render_chart, run_helm
 
 pytestmark = pytest.mark.slow
 
@@ -153,6 +153,12 @@ def known_flags() -> set[str]:
     return {flag for action in parser_of("run")._actions for flag in action.option_strings}
 
 
+def long_flags() -> list[tuple[str, bool]]:
+    """The flags of ``run`` besides --help, and whether each takes a value."""
+    actions = [one for one in parser_of("run")._actions if one.dest != "help"]
+    return [(flag, one.nargs != 0) for one in actions for flag in one.option_strings if flag.startswith("--")]
+
+
 class TestChart:
     @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
     def test_helm_finds_nothing_to_criticize(self, values: dict[str, Any]) -> None:
@@ -176,6 +182,15 @@ class TestChart:
         ("values", "says"),
         [
             ({"nonsense": 1}, "nonsense"),
+            ({"replicas": 0}, "/replicas"),
+            ({"image": {}}, "there is no image to pull"),
+            ({"image": {"tag": "1.0"}}, "there is no image to pull"),
+            ({"extraArgs": ["workers-per-cluster=9"]}, "/extraArgs/0"),
+            ({"extraArgs": ["-v"]}, "/extraArgs/0"),
+            ({"extraArgs": ["--workers=9"]}, "extraArgs: --workers is no flag of node-attestation-controller run"),
+            ({"extraArgs": ["--verbose", "--leader-elects"]}, "extraArgs: --leader-elects is no flag"),
+            ({"extraArgs": ["--workers-per-cluster"]}, "write --workers-per-cluster=VALUE as one entry"),
+            ({"extraArgs": ["--verbose=true"]}, "--verbose takes no value"),
             ({"rbac": {"secretNamespace": ["default"]}}, "secretNamespace"),
             ({"insecureAttestor": {"enabled": True}}, "/insecureAttestor/namespaces"),
             ({"insecureAttestor": {"namespaces": ["trial"]}}, "/insecureAttestor/namespaces"),
@@ -296,6 +311,20 @@ class TestChart:
     def test_wrong_values_are_refused(self, values: dict[str, Any], says: str) -> None:
         with pytest.raises(HelmFailed, match=says.replace("/", "[./]")):
             render_chart(values)
+
+    @pytest.mark.parametrize(
+        ("image", "name"),
+        [
+            ({"repository": "team/attestation", "tag": "1"}, "team/attestation:1"),
+            ({"repository": "loaded", "tag": "1", "pullPolicy": "Never"}, "loaded:1"),
+        ],
+    )
+    def test_an_image_of_a_path_or_on_the_nodes_is_taken(self, image: dict[str, str], name: str) -> None:
+        assert pod_of({"image": image})["containers"][0]["image"] == name
+
+    def test_every_flag_of_the_program_is_taken(self) -> None:
+        given = [f"{flag}=x" if takes_value else flag for flag, takes_value in long_flags()]
+        assert arguments_of({"extraArgs": given})[-len(given) :] == given
 
     @pytest.mark.parametrize("namespaces", [["*"], ["team-a", "7"], []], ids=" ".join)
     def test_namespaces_of_an_attestor(self, namespaces: list[str]) -> None:
@@ -482,7 +511,7 @@ class TestNotes:
     @staticmethod
     def said(values: Mapping[str, Any]) -> str:
         install = ["install", "node-attestation", str(CHART), "--namespace", CONTROLLER_NAMESPACE, "--dry-run=client"]
-        return run_helm(install, values=values).partition("\nNOTES:\n")[2]
+        return run_helm(install, values={"image": {"registry": REGISTRY}, **values}).partition("\nNOTES:\n")[2]
 
     def test_they_warn_that_every_request_is_denied(self) -> None:
         said = self.said({})

