@@ -117,6 +117,7 @@ sbom: $(STAMP) $(TPM_STAMP) ## Write the SBOM of the runtime dependencies (Cyclo
 	$(BIN)/python -m tests.supply_chain.bill_of_materials build/sbom.cdx.json
 
 generate: $(STAMP) ## Regenerate generated files
+	$(BIN)/python -m tests.documents.addresses
 	cp signer/crds/attestation.*.yaml deploy/crds/
 	mkdir -p deploy/crds-access deploy/crds-access-cel
 	cp signer/crds/access.*.yaml deploy/crds-access/
