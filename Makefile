@@ -23,7 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive release site provision constraints generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive release site provision constraints hashes generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -117,6 +117,7 @@ sbom: $(STAMP) $(TPM_STAMP) ## Write the SBOM of the runtime dependencies (Cyclo
 	$(BIN)/python -m tests.supply_chain.bill_of_materials build/sbom.cdx.json
 
 generate: $(STAMP) ## Regenerate generated files
+	$(BIN)/python -m tests.documents.addresses
 	cp signer/crds/attestation.*.yaml deploy/crds/
 	mkdir -p deploy/crds-access deploy/crds-access-cel
 	cp signer/crds/access.*.yaml deploy/crds-access/
@@ -132,8 +133,7 @@ EXTRAS ?= $(shell pkg-config --exists tss2-esys 2>/dev/null && echo tpm)
 node-archive: ## Write the node's programs with their own Python to build/, for images without one; ATTESTORS=... adds your own
 	@rm -rf $(NODE_ENVIRONMENT)
 	@$(PYTHON) -m venv $(NODE_ENVIRONMENT)
-	@$(NODE_ENVIRONMENT)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		'.$(if $(EXTRAS),[$(EXTRAS)])' $(ATTESTORS)
+	@requirements/install.sh $(NODE_ENVIRONMENT)/bin/python $(NODE_ENVIRONMENT) '$(EXTRAS)' $(ATTESTORS)
 	@$(NODE_ENVIRONMENT)/bin/python deploy/node/archive/freeze.py --prefix '$(PREFIX)' \
 		--output build/kubelet-authenticator-$(shell uname -m).tar.gz
 
@@ -143,9 +143,20 @@ release: $(STAMP) $(TPM_STAMP) ## Make all files of release VERSION into build/r
 constraints: $(STAMP) ## Resolve the tested versions again into constraints.txt
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
-		--extra controller --extra tpm --extra aws --extra gcp --extra gateway --group dev --group cel --group docs pyproject.toml -o constraints.txt
+		--extra controller --extra tpm --extra aws --extra gcp --extra gateway --group dev --group build --group cel --group docs pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-deps \
 		--group pyproject.toml:helm >> constraints.txt
+	@$(MAKE) --no-print-directory hashes
+
+# All files of a release, for every platform. constraints.txt decides about versions.
+HASHED_EXTRAS := controller tpm aws gcp gateway
+COMPILE_HASHES = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --generate-hashes \
+	--constraint constraints.txt
+hashes: $(STAMP) ## Write the hashes of all files of the tested versions to requirements/
+	$(BIN)/python -m pip install --quiet uv
+	$(COMPILE_HASHES) --group build -o requirements/build.txt
+	$(COMPILE_HASHES) pyproject.toml -o requirements/node.txt
+	for extra in $(HASHED_EXTRAS); do $(COMPILE_HASHES) --extra $$extra pyproject.toml -o requirements/$$extra.txt || exit; done
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

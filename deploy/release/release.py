@@ -221,9 +221,20 @@ def add_files(archive: tarfile.TarFile, folder: Path, prefix: str, time: int) ->
 
 
 def build_distributions(release: Release, tree: Path, output: Path) -> None:
-    """Wheel and sdist of both distributions."""
+    """Wheel and sdist of both distributions, by build tools with the recorded hashes."""
+    environment = new_environment(release, tree, "build")
+    python = str(environment / "bin/python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "--disable-pip-version-check"]
+    run([*pip, "install", "--require-hashes", "--requirement", "requirements/build.txt"], release, folder=tree)
     for project in (tree, tree / "signer" / "testing"):
-        run([sys.executable, "-m", "hatchling", "build", "--directory", str(output.resolve())], release, folder=project)
+        run([python, "-m", "hatchling", "build", "--directory", str(output.resolve())], release, folder=project)
+
+
+def new_environment(release: Release, tree: Path, name: str) -> Path:
+    """A virtual environment beside the tree."""
+    folder = tree.parent / name
+    run([sys.executable, "-m", "venv", "--without-pip", str(folder)], release, folder=tree)
+    return folder
 
 
 def write_bill_of_materials(release: Release, tree: Path, output: Path) -> None:
@@ -238,12 +249,10 @@ def write_bill_of_materials(release: Release, tree: Path, output: Path) -> None:
 
 def make_node_archive(release: Release, tree: Path, output: Path) -> None:
     """The node's programs for this machine type."""
-    environment = tree.parent / "environment"
     target = output / f"kubelet-authenticator-{release.version}-linux-{machine()}.tar.gz"
-    extras = "[tpm]" if has_tpm_headers() else ""
-    run([sys.executable, "-m", "venv", str(environment)], release, folder=tree)
-    pip = [str(environment / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    run([*pip, "--constraint", "constraints.txt", f".{extras}"], release, folder=tree)
+    environment = new_environment(release, tree, "node")
+    extras = "tpm" if has_tpm_headers() else ""
+    run(["requirements/install.sh", sys.executable, str(environment), extras], release, folder=tree)
     freeze = [str(environment / "bin/python"), "deploy/node/archive/freeze.py", "--output", str(target.resolve())]
     run(freeze, release, folder=tree)
     target.with_name(target.name + ".sha256").unlink()

@@ -10,7 +10,7 @@ from signer.model.reasons import Reason
 
 DOCUMENTATION_URL: Final = "https://node-attestation.example"
 """Base URL of the documents' site, which ``make site`` builds. The name is reserved (RFC 2606) and does not resolve: no
-site is published. ``deploy/monitoring/alerts.yaml`` has the same URL in its runbook links."""
+site is published. ``make generate`` writes it from ``[project.urls]`` in ``pyproject.toml``."""
 DOCUMENTED_ATTESTORS: Final = frozenset({"aws", "gcp", "tpm"})
 """The attestors whose own reasons have headings in ``docs/troubleshooting.md``."""
 ATTESTORS_SECTION: Final = "reasons-of-attestors"

@@ -75,7 +75,7 @@ def test_labels_say_what_it_is() -> None:
 def test_what_the_build_needs_is_copied_and_not_ignored() -> None:
     copied = {word for text in of("COPY", stages()[1]) for word in text.split()[:-1]}
     project = PROJECT["project"]
-    needed = {"pyproject.toml", "constraints.txt", project["readme"], *project["license-files"]}
+    needed = {"pyproject.toml", "constraints.txt", "requirements", project["readme"], *project["license-files"]}
     needed |= set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
     assert copied == needed
     ignored = (ROOT / ".containerignore").read_text(encoding="utf-8").split("\n")
@@ -84,13 +84,18 @@ def test_what_the_build_needs_is_copied_and_not_ignored() -> None:
     assert ignored.index("!signer") < ignored.index("signer/testing"), "the last line that matches counts"
 
 
-def test_pip_installs_the_tested_versions_and_known_extras() -> None:
+def test_only_files_with_recorded_hashes_are_installed_with_known_extras() -> None:
     build = stages()[1]
     [run] = of("RUN", build)
-    [install] = [part for part in run.split("&&") if " pip " in part]
-    words = shlex.split(install)
-    assert words[words.index("--constraint") + 1] == "constraints.txt"
-    assert ".[${EXTRAS}]" in words
+    assert " pip " not in run
+    [install] = [part for part in run.split("&&") if "requirements/install.sh" in part]
+    assert shlex.split(install)[1:] == [
+        "requirements/install.sh",
+        "python3",
+        "/opt/node-attestation",
+        "${EXTRAS}",
+        "${ATTESTORS}",
+    ]
     extras = next(one for one in of("ARG", build) if one.startswith("EXTRAS="))
     assert set(extras.removeprefix("EXTRAS=").split(",")) <= set(project_extras())
 

@@ -44,10 +44,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment as the page makes it, with an attestor of another distribution."""
     folder = tmp_path_factory.mktemp("environment") / "node"
     run(sys.executable, "-m", "venv", folder)
-    constraints = ROOT / "constraints.txt"
-    pip = (folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    project = f"{ROOT}[tpm]" if has_tpm_library() else ROOT
-    run(*pip, "--constraint", constraints, project, ROOT / "tests" / "attestor_plugin")
+    extras = "tpm" if has_tpm_library() else ""
+    run(ROOT / "requirements/install.sh", sys.executable, folder, extras, ROOT / "tests" / "attestor_plugin")
     return folder
 
 

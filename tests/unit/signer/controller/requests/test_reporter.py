@@ -18,6 +18,7 @@ from signer.controller.telemetry.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore, LeftAlone
+from signer.model.documentation import DOCUMENTATION_URL
 from signer.model.explain_command import NoControllerDeployment
 from signer.model.floors import NO_FLOORS
 from signer.model.reasons import Reason
@@ -314,7 +315,7 @@ async def test_the_event_is_on_the_machine_that_the_request_claims() -> None:
     assert event.message == "no"
     assert event.hint == (
         " (CSR csr: node-attestation-controller explain csr --cluster team-a/prod; "
-        "see https://node-attestation.example/troubleshooting/#nodenamemismatch)"
+        f"see {DOCUMENTATION_URL}/troubleshooting/#nodenamemismatch)"
     )
     assert fleet.listener.decisions == [("claimed", "Deny")]
 
