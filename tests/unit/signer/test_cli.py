@@ -172,7 +172,7 @@ BOTH_OR_NEITHER = "give --enable-insecure-attestor and --insecure-attestor-names
     ("arguments", "expected"),
     [
         ((), "COMMAND"),
-        (("walk",), "is not one of run, preflight"),
+        (("walk",), "'walk' is not one of run, "),
         (("run", "--workers-per-cluster", "0"), "between 1 and 1000"),
         (("run", "--workers-per-cluster", "many"), "argument --workers-per-cluster: must be between 1 and 1000"),
         (("run", "--workers-per-cluster", "1001"), "between 1 and 1000"),
