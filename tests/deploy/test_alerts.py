@@ -279,6 +279,7 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.metrics.task_failed("garbage collection"), {"InternalErrors"}),
     (find_foreign_records, {"ForeignRecords"}),
     (lambda scrape: scrape.metrics.audit_lines.labels("failed").inc(), {"AuditLogFailing"}),
+    (lambda scrape: scrape.metrics.audit_lines.labels("omitted").inc(), {"AuditLinesOmitted"}),
     (throttle, {"CloudCallsFail"}),
     (lose_the_bastion_controller, {"BastionControllerDown"}),
     (lambda scrape: scrape.bastions.leaked.labels("aws").inc(), {"BastionsLeaked"}),
