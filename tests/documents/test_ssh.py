@@ -147,7 +147,7 @@ def test_every_option_of_node_access_config_is_described_and_no_other() -> None:
         for action in _command_of(parser_of("node-access"), "config")._actions
         for option in action.option_strings
     }
-    usual = {"-h", "--help", "-n", "--namespace", "--kubeconfig", "--controller-namespace"}
+    usual = {"-h", "--help", "-n", "--namespace", "--kubeconfig", "--context", "--controller-namespace"}
     assert named == found - usual
 
 
