@@ -65,7 +65,7 @@ def add_leader_election(parser: argparse.ArgumentParser) -> None:
 
 
 def leader_election(options: argparse.Namespace) -> LeaderElection | Sharding | NoLeaderElection:
-    """Parse the flags. Without ``--leader-elect`` and ``--shards`` the others have no effect, as in client-go.
+    """Parse the flags. Without ``--leader-elect`` and ``--shards``, the times have no effect, as in client-go.
 
     Raises:
         InvalidConfiguration: the flags contradict each other.
@@ -73,8 +73,14 @@ def leader_election(options: argparse.Namespace) -> LeaderElection | Sharding | 
     sharded = options.shards is not None
     if options.leader_elect and sharded:
         raise InvalidConfiguration("--leader-elect and --shards exclude each other: give one of the two")
+    name = options.leader_elect_resource_name
+    if _SUBDOMAIN.fullmatch(name) is None:
+        raise InvalidConfiguration(
+            f"--leader-elect-resource-name: {printable(name)!r} cannot be a Lease's name: at most 253 of a-z, 0-9, - "
+            "and ., with a letter or digit at both ends and beside each dot"
+        )
     if not options.leader_elect and not sharded:
-        return NoLeaderElection()
+        return NoLeaderElection(name)
     try:
         times = ElectionTimes(
             lease_duration=options.leader_elect_lease_duration,
@@ -83,12 +89,6 @@ def leader_election(options: argparse.Namespace) -> LeaderElection | Sharding | 
         )
     except InvalidTimes as error:
         raise InvalidConfiguration(str(error)) from error
-    name = options.leader_elect_resource_name
-    if _SUBDOMAIN.fullmatch(name) is None:
-        raise InvalidConfiguration(
-            f"--leader-elect-resource-name: {printable(name)!r} cannot be a Lease's name: at most 253 of a-z, 0-9, - "
-            "and ., with a letter or digit at both ends and beside each dot"
-        )
     if not sharded:
         return LeaderElection(times, name)
     if _LABEL_VALUE.fullmatch(name) is None:

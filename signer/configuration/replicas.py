@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 from signer.model.lease import ElectionTimes
@@ -31,4 +32,8 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True)
 class NoLeaderElection:
-    """Every replica serves all Clusters."""
+    """The replica serves all Clusters, once no other controller holds the Lease of that name."""
+
+    lease_name: str = DEFAULT_LEASE_NAME
+    retry_period: timedelta = timedelta(seconds=2)
+    """Pause between two reads of a Lease that another controller holds."""

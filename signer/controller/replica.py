@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeAlias, assert_never
 
 from signer.configuration import Configuration, LeaderElection, NoLeaderElection, Sharding
+from signer.controller.attestor_settings import AttestorSettingsCheck
 from signer.controller.cluster.fleet import Fleet
 from signer.controller.replicas.leadership import Leadership
+from signer.controller.replicas.other_leader import OtherLeader
 from signer.controller.replicas.shards import SharedShards
 from signer.controller.run import ControllerOptions, run_controller
+from signer.decision.operator_attestors import BrokenSettings
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
-from signer.kube.supervision import is_cancelled
+from signer.kube.supervision import is_cancelled, supervised
 from signer.model.lease import ElectionTimes
 from signer.store.caches import Caches
 
@@ -33,10 +37,14 @@ async def run_replica(
     options: ControllerOptions | None = None,
     started: Callable[[Caches], None] = lambda caches: None,
     standing_by: Callable[[Leadership], None] = lambda leadership: None,
+    beside_a_leader: Callable[[], None] = lambda: None,
 ) -> None:
     """Run until ``stop`` is set; see :func:`~signer.controller.run.run_controller`.
 
-    ``standing_by`` is called once, when an election starts.
+    ``standing_by`` is called once, when an election starts, and ``beside_a_leader`` when this replica, which takes part
+    in none, waits for another controller that leads.
+
+    At the start, the operator's settings of all attestors are checked: a replica with a broken one is not ready.
 
     A standby keeps only one connection to the management cluster: it watches nothing until it leads. With shards, every
     replica watches the management cluster and the workload clusters of its own shards. A replica that loses its Lease
@@ -60,11 +68,23 @@ async def run_replica(
         return Client(connection, token_source=token_source, timeout_seconds=seconds)
 
     namespace, now, monotonic = configuration.namespace, options.now, options.monotonic
+    settings = AttestorSettingsCheck(
+        configuration.attestors, options.registry, now=now, found=partial(_note_broken, options)
+    )
+    settings.check()
+    checking = asyncio.create_task(
+        supervised("attestor settings", settings.run, options.metrics.task_failed), name="attestor settings"
+    )
     try:
         match configuration.leader_election:
-            case NoLeaderElection():
-                options.metrics.leader.set(1)
-                await work(lambda caches, fleet: started(caches))
+            case NoLeaderElection() as alone:
+                async with client(ElectionTimes()) as calls:
+                    other = OtherLeader(calls, namespace, alone, monotonic=monotonic, noticed=beside_a_leader)
+                    options.health.waiting_for(other)
+                    await _until_first_ends(other.until_gone(), stop.wait())
+                if not stop.is_set():
+                    options.metrics.leader.set(1)
+                    await work(lambda caches, fleet: started(caches))
             case LeaderElection() as election:
                 async with client(election.times) as calls:
                     leadership = Leadership(calls, namespace, election, now=now, monotonic=monotonic)
@@ -81,8 +101,14 @@ async def run_replica(
             case never:
                 assert_never(never)
     finally:
+        checking.cancel()
         options.metrics.leader.set(0)
         options.metrics.shards_owned.set(0)
+
+
+def _note_broken(options: ControllerOptions, broken: tuple[BrokenSettings, ...]) -> None:
+    options.metrics.broken_attestor_settings.set(len(broken))
+    options.health.attestors_broken(one.provider for one in broken)
 
 
 async def _run_as_leader(

@@ -39,6 +39,7 @@ class UndecidedSettings:
 class BrokenSettings:
     """No request can be attested with these settings."""
 
+    provider: str
     field: str
     message: str
     """Names the setting, the fault and the remedy. It quotes no secret."""
@@ -86,7 +87,9 @@ def _checked(
     except PolicyMayBeNeeded as error:
         return UndecidedSettings(field, str(error))
     except (InvalidSettings, AttestorUnavailable) as error:
-        return BrokenSettings(field, str(error))
+        return BrokenSettings(provider, field, str(error))
     except AttestorFailed as failed:
         _LOG.error("an attestor cannot be prepared", exc_info=failed.fault, extra={"provider": provider})
-        return BrokenSettings(field, f"attestor {provider} failed with {failed}: see the log, and ask its author")
+        return BrokenSettings(
+            provider, field, f"attestor {provider} failed with {failed}: see the log, and ask its author"
+        )

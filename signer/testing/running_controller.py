@@ -58,6 +58,7 @@ class RunningController:
                 options=self.options,
                 started=lambda caches: started.set(),
                 standing_by=lambda leadership: self._elected_by(leadership, started),
+                beside_a_leader=started.set,
             )
         )
         self._running.add_done_callback(_warn_of_its_end)

@@ -173,6 +173,10 @@ def lose_the_controller_key(scrape: Scrape) -> None:
     scrape.process = replace(scrape.process, controller_key_readable=(False,))
 
 
+def break_a_setting(scrape: Scrape) -> None:
+    scrape.metrics.broken_attestor_settings.set(1)
+
+
 def stand_by(scrape: Scrape) -> None:
     """Only the leader reads the key."""
     scrape.process = replace(scrape.process, controller_key_readable=())
@@ -244,6 +248,7 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.change(reachable=False), {"ClusterUnreachable"}),
     (lose_watch, {"ManagementWatchFailing"}),
     (lose_the_controller_key, {"ControllerKeyUnreadable"}),
+    (break_a_setting, {"AttestorSettingsBroken"}),
     (stand_by, set()),
     (lose_shards, {"ShardsNotOwned"}),
     (lambda scrape: scrape.fail(conditions.CLOCKS_AGREE), {"ClocksDiffer"}),

@@ -84,6 +84,7 @@ CALLS: Final[dict[Rule, tuple[Call, ...]]] = {
     Rule(*_OWN, "coordination.k8s.io", "leases"): (Call("create", _LEADER, "Leadership"),),
     Rule(*_OWN, "coordination.k8s.io", "leases", "node-attestation-controller"): (
         Call("get update", _LEADER, "Leadership"),
+        Call("get", "signer/controller/replicas/other_leader.py", "OtherLeader"),
     ),
     Rule("secrets", "ClusterRole", "", "secrets"): (
         Call("get", "signer/decision/authority_source.py", "AuthoritySource"),

@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 from typing import Final
 
-from signer.configuration import DEFAULT_LEASE_NAME, LeaderElection, Sharding
+from signer.configuration import DEFAULT_LEASE_NAME, LeaderElection, OperatorAttestor, Sharding
 from signer.controller.run import ControllerOptions
 from signer.kube.errors import NotFound
 from signer.kube.resources import LEASES
@@ -50,12 +50,13 @@ def start_replica(
     clock: StallingClock | None = None,
     shards: int = 0,
     times: ElectionTimes = LONG_TIMES,
+    attestors: dict[str, OperatorAttestor] | None = None,
 ) -> RunningController:
     """One replica, known to the API server by a name of its own; without ``shards`` under leader election."""
     return harness.start(
         options=ControllerOptions(monotonic=clock) if clock is not None else None,
         connection=harness.api.connection(user, MASTERS),
-        attestors=keyed_mac(),
+        attestors=keyed_mac() if attestors is None else attestors,
         insecure_enabled=True,
         insecure_namespaces=frozenset({"default"}),
         leader_election=Sharding(shards, times) if shards else LeaderElection(times),

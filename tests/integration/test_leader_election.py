@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 
 import pytest
 
-from signer.configuration import Configuration, LeaderElection
+from signer.configuration import Configuration, LeaderElection, NoLeaderElection
 from signer.controller.diagnostics.health import State
 from signer.controller.replicas.leadership import LeadershipLost
 from signer.kube.errors import NotFound
@@ -15,7 +16,15 @@ from signer.rules.leadership import Leading, StandingBy
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.integration.endorsement_key_sources import assert_one_owner_each
-from tests.integration.fixtures import Harness, assert_one_certificate, node_of, pending, provider_id
+from tests.integration.fixtures import (
+    MASTERS,
+    Harness,
+    assert_one_certificate,
+    keyed_mac,
+    node_of,
+    pending,
+    provider_id,
+)
 from tests.integration.replicas import DEADLINE, LONG_TIMES, TIMES, holding, start_replica, wait_until_it_leads
 from tests.support.processes import wait_until
 
@@ -135,3 +144,77 @@ def test_a_leader_that_fails_at_its_start_releases_the_lease(harness: Harness) -
         replica.wait_ended()
     assert not isinstance(replica.leadership.standing(), Leading)
     assert holding(harness.management).holder == ""
+
+
+def start_beside(harness: Harness) -> RunningController:
+    """A controller without leader election, known to the API server as "beside"."""
+    return harness.start(
+        connection=harness.api.connection("beside", MASTERS),
+        attestors=keyed_mac(),
+        leader_election=NoLeaderElection(retry_period=timedelta(milliseconds=50)),
+    )
+
+
+def test_beside_a_leader_a_controller_without_election_waits_until_the_leader_has_died(
+    harness: Harness, cluster: WorldCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    leader = start_replica(harness, "first", times=TIMES)
+    wait_until_it_leads(leader)
+    beside = start_beside(harness)
+    health = beside.options.health
+    wait_until(lambda: health.state() is State.BESIDE_A_LEADER, "it sees the leader")
+    harness.join(cluster)
+    assert (health.ready().passed, leads(beside)) == (False, 0.0)
+    assert "runs without --leader-elect" in health.ready().brief()
+    asked = [entry for entry in harness.api.requests.matching() if entry.user == "beside"]
+    assert {(entry.method, entry.path) for entry in asked} == {
+        ("GET", f"/apis/coordination.k8s.io/v1/namespaces/{CONTROLLER_NAMESPACE}/leases/node-attestation-controller")
+    }, "it neither reads requests nor writes"
+    (warned,) = [record for record in caplog.records if record.message.startswith("standing by: another controller")]
+    assert warned.levelno == logging.WARNING
+    assert f"led by {leader.leadership.identity}; give --leader-elect" in warned.__dict__["detail"]
+    leader.kill()
+    wait_until(lambda: health.state() is State.READY, "the Lease has expired, and it goes on", 60)
+    harness.join(cluster)
+    assert leads(beside) == 1.0
+
+
+def test_beside_a_leader_a_controller_without_election_goes_on_once_the_lease_is_released(harness: Harness) -> None:
+    leader = start_replica(harness, "first")
+    wait_until_it_leads(leader)
+    beside = start_beside(harness)
+    wait_until(lambda: beside.options.health.state() is State.BESIDE_A_LEADER, "it sees the leader")
+    leader.stop()
+    leader.wait_ended()
+    wait_until(lambda: beside.options.health.state() is State.READY, "it goes on")
+
+
+def test_beside_a_leader_a_controller_without_election_can_be_stopped(harness: Harness) -> None:
+    leader = start_replica(harness, "first")
+    wait_until_it_leads(leader)
+    beside = start_beside(harness)
+    wait_until(lambda: beside.options.health.state() is State.BESIDE_A_LEADER, "it sees the leader")
+    beside.stop()
+    beside.wait_ended()
+    assert leads(beside) == 0.0
+
+
+def test_beside_a_leader_an_answer_that_fails_is_no_sign_that_the_leader_is_gone(harness: Harness) -> None:
+    leader = start_replica(harness, "first")
+    wait_until_it_leads(leader)
+    beside = start_beside(harness)
+    wait_until(lambda: beside.options.health.state() is State.BESIDE_A_LEADER, "it sees the leader")
+    failed = harness.api.faults.inject("GET */leases/*", status=503, times=3)
+    wait_until(lambda: failed.hits >= 3, "it cannot read the Lease for a while")
+    assert beside.options.health.state() is State.BESIDE_A_LEADER
+
+
+def test_a_controller_without_election_that_may_not_read_the_lease_starts(
+    harness: Harness, cluster: WorldCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No decision depends on the Lease."""
+    harness.api.faults.inject("GET */leases/*", status=403, times=None)
+    harness.run()
+    harness.join(cluster)
+    assert "cannot read whether another controller leads" in caplog.text

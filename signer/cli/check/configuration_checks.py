@@ -22,7 +22,7 @@ def configuration_findings(configuration: Configuration, registry: Registry, now
     found = [fine("configuration", f"valid; attestors: {', '.join(_named(configuration))}")]
     for checked in check_attestors(configuration.attestors, registry, now):
         match checked:
-            case BrokenSettings(field, message):
+            case BrokenSettings(_, field, message):
                 found.append(needs_attention(field, message, f"correct {field} in the file that --config names"))
             case UndecidedSettings(field, message):
                 found.append(not_checked(field, f"only a policy can complete these settings, if one can: {message}"))

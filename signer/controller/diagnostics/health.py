@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from signer.controller.replicas.leadership import Leadership
+from signer.controller.replicas.other_leader import OtherLeader
 from signer.controller.replicas.shards import SharedShards
 from signer.model.decision import Deferred
 from signer.rules.leadership import StandingBy
@@ -30,6 +31,7 @@ class State(enum.Enum):
 
     STARTING = "starting"
     OUT_OF_TOUCH = "out of touch with the management cluster"
+    BESIDE_A_LEADER = "standing by: another controller leads, and this one runs without --leader-elect"
     STANDING_BY = "standing by: another replica leads"
     WITHOUT_SHARDS = "standing by: other replicas own all shards"
     OTHER_SHARDS = "standing by: other replicas run with another number of shards"
@@ -86,11 +88,21 @@ class Health:
         self._busy: Callable[[], Iterable[float]] = _no_workers
         self._leadership: Leadership | None = None
         self._shared: SharedShards | None = None
+        self._other: OtherLeader | None = None
+        self._broken: tuple[str, ...] = ()
         self._started = False
 
     def standing_by(self, leadership: Leadership) -> None:
         """This replica waits for the Lease until :meth:`started`."""
         self._leadership = leadership
+
+    def waiting_for(self, other: OtherLeader) -> None:
+        """This replica waits while ``other`` leads."""
+        self._other = other
+
+    def attestors_broken(self, providers: Iterable[str]) -> None:
+        """The operator's settings of these attestors are broken; none are if it is empty."""
+        self._broken = tuple(sorted(set(providers)))
 
     def sharing(self, shared: SharedShards) -> None:
         """This replica decides requests of the shards that it owns."""
@@ -106,6 +118,8 @@ class Health:
 
     def state(self) -> State:
         """The current state."""
+        if self._other is not None and self._other.leads:
+            return State.BESIDE_A_LEADER
         if self._caches is None or not self._started:
             return State.STARTING if self._leadership is None else _standby_state(self._leadership)
         try:
@@ -122,13 +136,19 @@ class Health:
         """``/readyz``: whether requests are decided.
 
         A standby is ready, so that a rollout continues while the old leader still leads or the old replicas own the
-        shards.
+        shards. A replica with a broken setting is not, so that a rollout keeps the replicas that work.
         """
         state = self.state()
         passing = state.value if state in _STANDBY_STATES else "ok"
-        starting = state.value if state is State.STARTING else ""
+        starting = state.value if state in {State.STARTING, State.BESIDE_A_LEADER} else ""
         out_of_touch = state.value if state is State.OUT_OF_TOUCH else ""
-        checks = (Check("ping"), Check("started", starting), Check("management-cluster", out_of_touch))
+        broken = f"broken settings, which the log describes: {', '.join(self._broken)}" if self._broken else ""
+        checks = (
+            Check("ping"),
+            Check("started", starting),
+            Check("management-cluster", out_of_touch),
+            Check("attestors", broken),
+        )
         return Report("readyz", checks, passing)
 
     def _quiet(self) -> str:

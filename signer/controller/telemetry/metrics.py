@@ -148,6 +148,12 @@ class Metrics:
             namespace=NAMESPACE,
             registry=self.registry,
         )
+        self.broken_attestor_settings = Gauge(
+            "broken_attestor_settings",
+            "Settings of attestors in the configuration file with which no request can be attested.",
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
         self.shards = Gauge(
             "shards",
             "Number of shards that the replicas divide between them; 0 without --shards.",

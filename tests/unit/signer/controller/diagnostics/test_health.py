@@ -46,7 +46,7 @@ def test_ready_from_the_start_while_in_touch() -> None:
     health = Health()
     assert health.state() is State.STARTING
     assert health.ready().verbose() == (
-        "[+]ping ok\n[-]started failed: starting\n[+]management-cluster ok\nreadyz check failed\n"
+        "[+]ping ok\n[-]started failed: starting\n[+]management-cluster ok\n[+]attestors ok\nreadyz check failed\n"
     )
     health.watch(world.caches, tuple)
     assert health.state() is State.STARTING, "it only begins"
