@@ -322,6 +322,11 @@ TABLE: Final = (
     ),
     Entry(
         "docs/explain.md",
+        "node-attestation-controller status default/staging",
+        RunBy("tests/integration/test_status.py::test_the_machines_of_one_cluster"),
+    ),
+    Entry(
+        "docs/explain.md",
         "node-attestation-controller status",
         RunBy("tests/integration/test_status.py::test_a_healthy_fleet"),
     ),
