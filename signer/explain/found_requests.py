@@ -12,21 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from attestors.wire.names import NODE_USER_PREFIX
-from signer.explain.current_conditions import as_posted, current_conditions_of
+from signer.explain.current_conditions import current_conditions_of
 from signer.kube.calls import GetList
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.cluster import LONG_AGO
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, parse_time, text_of
-from signer.model.signing_request import (
-    NO_CLAIM,
-    BuiltinServingRequest,
-    SigningRequest,
-    parse_signing_request,
-    peek_claimed_provider_id,
-)
+from signer.model.requested_node import requested_node_names
+from signer.model.signing_request import NO_CLAIM, peek_claimed_provider_id
 
 MAXIMUM_REQUESTS: Final = 20_000
 """Read of one cluster's requests."""
@@ -108,19 +102,6 @@ def _matches(
     if claimed != NO_CLAIM and sought.provider_ids:
         return claimed in sought.provider_ids
     return bool(sought.node_names & requested_node_names(item, providers, provider_id_oids))
-
-
-def requested_node_names(
-    manifest: Mapping[str, Any], providers: frozenset[str], provider_id_oids: tuple[str, ...]
-) -> frozenset[str]:
-    """The node name that a CSR requests, and that of the node that requests it; empty for a request of others."""
-    parsed = parse_signing_request(as_posted(manifest), providers, provider_id_oids)
-    if not isinstance(parsed, SigningRequest | BuiltinServingRequest):
-        users = [text_of(mapping_of(manifest, "spec"), "username")]
-    else:
-        subject = parsed.certificate_request.subject
-        users = [parsed.header.username, *(attribute.value for names in subject for attribute in names)]
-    return frozenset(user.removeprefix(NODE_USER_PREFIX) for user in users if user.startswith(NODE_USER_PREFIX))
 
 
 def found_request(item: JsonObject) -> FoundRequest:
