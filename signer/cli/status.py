@@ -21,7 +21,8 @@ from signer.cli.arguments import (
     require_installed,
 )
 from signer.cli.management import management_access
-from signer.cli.output import add_output, print_result
+from signer.cli.output import add_output, print_result, print_text
+from signer.cli.status_html import as_html
 from signer.cli.status_output import as_json, needs_attention, show, show_cluster
 from signer.configuration import Configuration, every_attestor, read_configuration_file
 from signer.controller.named_cluster import require_cluster
@@ -34,6 +35,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.command_failures import CommandFailed
 from signer.store.cluster_api import discover_cluster_api
 
+HTML: Final = "html"
 EXIT_NEEDS_ATTENTION: Final = 3
 DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 
@@ -72,7 +74,7 @@ def add_status(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="time limit for each workload cluster (default: %(default)s)",
     )
-    add_output(parser)
+    add_output(parser, html="one page for a wall or a mail, with no script and nothing loaded from elsewhere")
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -86,6 +88,9 @@ def _status(options: argparse.Namespace) -> int:
         key = cluster_key(options.cluster, default_namespace=options.namespace or "default")
         found = asyncio.run(_read_fleet(options, key.namespace, now, key))
     by_machine = options.cluster is not None
+    if options.output == HTML:
+        print_text(as_html(found, now, by_machine=by_machine))
+        return EXIT_NEEDS_ATTENTION if needs_attention(found, now, by_machine=by_machine) else 0
     print_result(
         options.output,
         lambda: as_json(found, now, by_machine=by_machine),

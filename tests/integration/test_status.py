@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.explaining import READ_ONLY, READER
 from tests.integration.fixtures import Harness, node_of, provider_id
+from tests.integration.requests import plant
 
 pytestmark = pytest.mark.slow
 
@@ -214,6 +216,22 @@ def test_the_machines_of_one_cluster(harness: Harness, cluster: WorldCluster, ru
     assert "explain machine/worker-2 --cluster default/workload" in text
     assert "(former)" not in text
     assert run("workload", "--namespace", "default", "-o", "yaml")[0] == 3
+
+
+def test_the_page_for_a_wall(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+    """A workload cluster chooses the text of a reason, and cannot run anything in the page."""
+    attack = "<script>document.title='owned'</script>"
+    request = node_of(cluster, "worker-2").client_request("attack")
+    condition = {"type": "Denied", "status": "True", "reason": attack, "message": attack}
+    planted = plant(cluster, request, created="2126-01-01T00:00:00Z", conditions=[condition])
+    assert planted["status"]["conditions"]
+    code, page = run("workload", "--output", "html")
+    assert code == 3
+    assert page.startswith("<!DOCTYPE html>")
+    assert attack not in page
+    assert f"Denied {escape(attack)}; has no AttestedNode that counts" in page
+    assert page.index("Open door: default/workload") < page.index("needs attention</h1>")
+    assert run("--output", "html")[0] == 0, "a refused Machine alone is no fault of the fleet"
 
 
 def test_a_denied_copy_says_nothing_against_an_attested_machine(
