@@ -17,6 +17,7 @@ from rich.text import Text
 
 from signer.explain.fleet import AuthorityLife, ClusterStatus
 from signer.explain.machines import LastCertificate, MachineState, MachineStatus
+from signer.explain.next_commands import describe_machine
 from signer.model.cluster import MACHINE_KIND
 from signer.model.decision import printable
 from signer.model.fields import format_time
@@ -93,11 +94,14 @@ def in_order(machines: Sequence[MachineStatus]) -> list[MachineStatus]:
     return sorted(machines, key=lambda one: (not one.needs_attention, one.machine.name, one.machine.provider_id))
 
 
-def explain_commands(cluster: ClusterStatus) -> Iterator[str]:
-    """The commands that say more of the Machines that need attention, and how many more there are."""
+def next_commands(cluster: ClusterStatus) -> Iterator[str]:
+    """The commands that say more of the first Machines that need attention."""
     needy = [one for one in in_order(cluster.machines) if one.needs_attention]
     for one in needy[:_MAXIMUM_COMMANDS]:
-        subject = f"machine/{one.machine.name}" if one.machine.kind == MACHINE_KIND else f"node/{one.node or 'NAME'}"
+        if one.machine.kind != MACHINE_KIND and not one.node:
+            yield describe_machine(cluster.cluster, one.machine)
+            continue
+        subject = f"machine/{one.machine.name}" if one.machine.kind == MACHINE_KIND else f"node/{one.node}"
         yield f"node-attestation-controller explain {shlex.quote(printable(subject))} --cluster {cluster.cluster}"
 
 

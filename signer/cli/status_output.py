@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from signer.cli.explain_output import machine_as_json
-from signer.cli.status_machines import explain_commands, in_order, show_machines
+from signer.cli.status_machines import in_order, next_commands, show_machines
 from signer.controller.workload_access import KubeconfigUnknown, Restricted
 from signer.explain.fleet import (
     DAYS,
@@ -108,7 +108,7 @@ def show_cluster(one: ClusterStatus, now: datetime, console: Console, *, wide: b
     _show_clusters([one], now, console)
     show_machines(one, console, wide=wide)
     _show_needs([one], now, console)
-    commands = list(explain_commands(one))
+    commands = list(next_commands(one))
     if commands:
         console.print(Text("\nNext commands:"))
         for command in commands:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.documents.explain_example import by_machine, fleet
+from signer.cli.status_machines import next_commands
+from signer.explain.machines import MachineState, MachineStatus
+from signer.model.machine_pool import machine_pool_view
+from tests.documents.explain_example import by_machine, fleet, one_cluster
 
 WORDS = ("default/production", "Enforce", "118 of 120", "NodeNameMismatch 3", "BindingMismatch 1", "2035-02-07")
 
@@ -48,3 +53,24 @@ def test_what_needs_attention_stands_first_with_the_command_that_says_more() -> 
     names = [line.split()[0] for line in by_machine(10_000).splitlines() if "worker-" in line or "control-" in line]
     assert names[:3] == ["worker-4", "worker-5", "control-plane-0"]
     assert "node-attestation-controller explain machine/worker-5 --cluster default/staging" in by_machine(60)
+
+
+def test_instances_of_a_pool_go_by_their_node() -> None:
+    """A pool's instance has no Machine to name; before it has a node, the pool says more. At most three are named."""
+    ids = [f"test:///{number}" for number in range(2)]
+    pool = machine_pool_view(
+        {
+            "metadata": {"name": "pool", "namespace": "default"},
+            "spec": {"clusterName": "staging", "providerIDList": ids},
+        }
+    )
+    unknown, known = (
+        MachineStatus(pool.instance(one), MachineState.UNATTESTED, "has no AttestedNode that counts") for one in ids
+    )
+    known = replace(known, machine=replace(known.machine, node_ref="node-1"))
+    cluster = replace(one_cluster(), machines=(unknown, known, *one_cluster().machines))
+    assert list(next_commands(cluster)) == [
+        "kubectl describe machinepool --namespace default pool",
+        "node-attestation-controller explain node/node-1 --cluster default/staging",
+        "node-attestation-controller explain machine/worker-4 --cluster default/staging",
+    ]
