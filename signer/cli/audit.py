@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
+from attestors.wire.names import SignerName, parse_signer_name
 from signer.audit.access_line import EndLine, IssuanceLine
 from signer.audit.authenticity import Evidence
 from signer.audit.comparison import Comparison, Differs, Reproduced, ReproducedInPart
@@ -40,7 +41,8 @@ from signer.cli.audit_evidence import add_evidence, read_evidence
 from signer.cli.output import add_output, print_result, print_to_stderr
 from signer.configuration import InvalidConfiguration, operator_settings, read_attestors
 from signer.model.decision import printable
-from signer.model.fields import format_time
+from signer.model.fields import format_time, text_of
+from signer.model.requested_node import requested_node_names
 
 EXIT_BAD: Final = 1
 _SHOWN_ROWS: Final = 1000
@@ -82,7 +84,11 @@ def add_audit(parser: argparse.ArgumentParser) -> None:
     _add_files(showing)
     what = showing.add_mutually_exclusive_group(required=True)
     what.add_argument("--csr", metavar="NAME", help="name of the CertificateSigningRequest")
-    what.add_argument("--node", metavar="NAME", help="name of the node")
+    what.add_argument(
+        "--node",
+        metavar="NAME",
+        help="name of the node: its certificates, and what was denied or waits in its name or of its Machine",
+    )
     what.add_argument(
         "--serial", type=_serial_number, metavar="HEX", help="serial number of the certificate, hexadecimal"
     )
@@ -322,8 +328,27 @@ def _is_selected(line: DecisionLine, options: argparse.Namespace) -> bool:
     if options.csr is not None:
         return bool(line.request.name == options.csr)
     if options.node is not None:
-        return bool(line.decision.node_name == options.node)
+        return concerns_node(line, options.node)
     return not isinstance(entry, NoEntry) and bool(entry.serial_number == options.serial)
+
+
+def concerns_node(line: DecisionLine, node: str) -> bool:
+    """Whether the decision is about a node: of its certificate, of a request in its name, or of its Machine.
+
+    A Machine without a Node goes by its own name, which most nodes have.
+    """
+    matched = line.decision_inputs.matched
+    of_machines = () if isinstance(matched, NotReached) else (one.node_ref or one.name for one in matched)
+    return node in (line.decision.node_name, *of_machines, *_requested_nodes(line))
+
+
+def _requested_nodes(line: DecisionLine) -> frozenset[str]:
+    """The nodes in whose name the request speaks."""
+    signer = parse_signer_name(text_of(line.request.spec, "signerName"))
+    # Offline, where the attestor need not be installed.
+    providers = frozenset({signer.provider} if isinstance(signer, SignerName) else ())
+    oids = tuple(filter(None, line.request.provider_id_oid.split(",")))
+    return requested_node_names(line.request.manifest(), providers, oids)
 
 
 def _serial_number(text: str) -> int:
@@ -360,6 +385,7 @@ def _described(place: Place, line: DecisionLine) -> Iterable[tuple[str, str]]:
     yield "request", f"{request.name} ({request.uid})"
     yield "requester", str(request.spec.get("username", ""))
     yield "signer", str(request.spec.get("signerName", ""))
+    yield "asks for node", ", ".join(sorted(_requested_nodes(line)))
     if not isinstance(decision_inputs.snapshot, NotReached):
         policy = decision_inputs.snapshot.policy
         yield "policy", f"{policy.cluster}, generation {policy.generation}, {policy.mode.value}"

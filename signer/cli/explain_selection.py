@@ -13,7 +13,7 @@ from signer.cli.arguments import WrongUse
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.decision.reported_services import try_to_read_reported_services
 from signer.explain.dry_run import Circumstances, verified_caches
-from signer.explain.found_requests import FoundRequests, Sought, find_requests
+from signer.explain.found_requests import MAXIMUM_REQUESTS, FoundRequests, Sought, find_requests
 from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
 from signer.explain.next_commands import list_machines
 from signer.explain.no_request import DELETED_REQUESTS, NoRequest, without_request
@@ -25,7 +25,6 @@ from signer.explain.subject import (
     Subject,
     parse_subject,
 )
-from signer.explain.workload_requests import MAXIMUM_REQUESTS
 from signer.kube.client import Client
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS

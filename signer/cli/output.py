@@ -26,14 +26,17 @@ WIDTH_WITHOUT_TERMINAL: Final = 10_000
 Document: TypeAlias = Mapping[str, Any] | Sequence[Any]
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add ``--output``; :func:`print_result` takes its value."""
+def add_output(parser: argparse.ArgumentParser, **others: str) -> None:
+    """Add ``--output``; :func:`print_result` takes its value. The command itself prints the ``others``, which are
+    formats and what they are.
+    """
+    described = "".join(f"; {name}: {text}" for name, text in others.items())
     parser.add_argument(
         "-o",
         "--output",
-        choices=FORMATS,
+        choices=(*FORMATS, *others),
         default=FORMATS[0],
-        help="wide: with long lines unwrapped, and with all columns (default: %(default)s)",
+        help=f"wide: with long lines unwrapped, and with all columns{described} (default: %(default)s)",
     )
 
 

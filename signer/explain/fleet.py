@@ -13,8 +13,7 @@ from typing import Any, Final
 from attestors.registry import Registry
 from signer.authority import load_authority_certificates
 from signer.configuration import Configuration
-from signer.controller.status.policy_status import Permits, permitted_in
-from signer.controller.status.renewal_coverage import Attested, RenewalCoverage
+from signer.controller.status.policy_status import permitted_in
 from signer.controller.workload_access import (
     KubeconfigInUse,
     KubeconfigUnknown,
@@ -25,6 +24,8 @@ from signer.controller.workload_access import (
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.explain.dry_run import verified_caches
+from signer.explain.machines import NOT_READABLE, MachineState, MachineStatus, machine_statuses, with_last_requests
+from signer.explain.readable_parts import ReadableParts
 from signer.explain.source import items_of_list
 from signer.explain.workload_requests import RequestCounts, Unreachable, count_requests
 from signer.kube.client import Client, JsonObject
@@ -35,6 +36,7 @@ from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.floors import MODE_FIELD, below_floors
 from signer.model.policy import Mode, Policy
+from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 
@@ -108,6 +110,8 @@ class Attestations:
     machines: int
     attested: int
     lives: Lives
+    unknown: int = 0
+    """Machines of which it cannot be told here."""
     not_ours: int = 0
     """AttestedNodes without a valid seal of the controller key, which the controller ignores."""
 
@@ -127,6 +131,8 @@ class AuthorityLife:
     """The validity of the signing CA."""
 
     not_after: datetime
+    client: str = ""
+    """The hash of the CA that signs the nodes' client certificates, in kubeadm's form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +156,13 @@ class ClusterStatus:
     kubeconfig: KubeconfigInUse = field(default_factory=KubeconfigUnknown)
     below_floors: str = ""
     """Where the policy is below the operator's floors, and what is in force; empty if nowhere."""
+    machines: tuple[MachineStatus, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether auto-approval may still give any bootstrap token a certificate: the mode is not Enforce."""
+        # Without --config, ``mode`` is as stated.
+        return not (self.mode == Mode.ENFORCE.value or MODE_FIELD in self.below_floors)
 
     def needs(self, now: datetime) -> tuple[str, ...]:
         """What needs attention; empty if nothing does."""
@@ -174,10 +187,12 @@ class ClusterStatus:
     def notes(self) -> tuple[str, ...]:
         """What the operator has chosen, and must not take for protection."""
         floors = (self.below_floors,) if self.below_floors else ()
-        # Without --config, ``mode`` is as stated.
-        enforced = self.mode == Mode.ENFORCE.value or MODE_FIELD in self.below_floors
-        observed = () if enforced else (OBSERVE_PROTECTS_NOTHING,)
-        return (*observed, *floors, *kubeconfig_notes(self.cluster, self.kubeconfig))
+        observed = (OBSERVE_PROTECTS_NOTHING,) if self.is_open else ()
+        unknown: tuple[str, ...] = ()
+        if isinstance(self.attestations, Attestations) and self.attestations.unknown:
+            where = "run this command where they are, such as in the controller's Pod"
+            unknown = (f"attestors of {self.attestations.unknown} Machines are not installed here: {where}",)
+        return (*observed, *floors, *unknown, *kubeconfig_notes(self.cluster, self.kubeconfig))
 
 
 async def fleet_status(
@@ -186,25 +201,34 @@ async def fleet_status(
     registry: Registry,
     now: Callable[[], datetime],
     timeout_seconds: float,
+    only: ClusterKey | None = None,
 ) -> tuple[ClusterStatus, ...]:
     """Read the status of every Cluster with a policy, several at a time; each takes at most ``timeout_seconds``.
 
+    With ``only``, it is that of one Cluster, and the reasons of its Machines name their last requests.
+
     Raises:
-        ApiError: the management cluster cannot be listed.
+        ApiError: the policies cannot be listed, or the management cluster cannot be reached.
     """
-    caches = await verified_caches(management, configuration)
+    readable = ReadableParts(management)
+    caches = await verified_caches(readable, configuration)
+    if readable.unreadable:
+        caches.authentic.use_no_keys(KeysUnavailable(readable.unreadable))
     policies = await items_of_list(management, NODE_ATTESTATION_POLICIES.collection(configuration.watch_namespace))
+    wanted = [one for one in sorted(policies, key=_name) if only is None or ClusterKey(*_name(one)) == only]
     not_ours = caches.authentic.count_unauthentic()
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def status_of(policy: JsonObject) -> ClusterStatus:
         async with slots:
-            found = await _status(management, policy, caches, registry, configuration, now, timeout_seconds)
+            found = await _status(
+                management, policy, caches, registry, configuration, now, timeout_seconds, by_machine=only is not None
+            )
             if isinstance(found.attestations, RecordsUnverified):
                 return found
             return replace(found, attestations=replace(found.attestations, not_ours=not_ours[found.cluster]))
 
-    return tuple(await asyncio.gather(*(status_of(policy) for policy in sorted(policies, key=_name))))
+    return tuple(await asyncio.gather(*(status_of(policy) for policy in wanted)))
 
 
 def _name(policy: JsonObject) -> tuple[str, str]:
@@ -220,21 +244,29 @@ async def _status(
     configuration: Configuration,
     now: Callable[[], datetime],
     timeout_seconds: float,
+    *,
+    by_machine: bool,
 ) -> ClusterStatus:
     key, spec, status = ClusterKey(*_name(policy)), mapping_of(policy, "spec"), mapping_of(policy, "status")
     permits = permitted_in(key.namespace, configuration, registry)
     in_force = caches.policies.get(key.namespace, key.name)
     names = [text_of(one, "name") for one in items_of(spec, "authorizedAttestors") if isinstance(one, Mapping)]
+    machines = machine_statuses(key, caches, registry, permits, now)
+    sought = frozenset(one.machine.provider_id for one in machines if by_machine and one.machine.provider_id)
+    requests = await count_requests(management, key, registry.providers, timeout_seconds, sought)
+    if isinstance(requests, RequestCounts):
+        machines = with_last_requests(machines, requests.last)
     return ClusterStatus(
         cluster=key,
         mode=_mode(spec, in_force),
         attestors=printable(", ".join(names) or "none"),
         ready=_readiness(status),
-        attestations=_attestations(key, caches, registry, permits, now),
-        requests=await count_requests(management, key, registry.providers, timeout_seconds),
+        attestations=_attestations(key, caches, machines, now),
+        requests=requests,
         authority=await _authority(management, ChosenSecrets(key, caches, configuration.authorities), now()),
         kubeconfig=await kubeconfig_in_use(management, key),
         below_floors=_below_floors(status, in_force),
+        machines=machines,
     )
 
 
@@ -263,17 +295,17 @@ def _readiness(status: Mapping[str, Any]) -> Readiness:
 
 
 def _attestations(
-    key: ClusterKey, caches: Caches, registry: Registry, permits: Permits, now: Callable[[], datetime]
+    key: ClusterKey, caches: Caches, machines: tuple[MachineStatus, ...], now: Callable[[], datetime]
 ) -> Attestations | RecordsUnverified:
     try:
         caches.authentic.require_keys()
-        renewal_coverage = RenewalCoverage(key, registry=registry, caches=caches, permits=permits, now=now).all()
     except Deferred as error:
-        return RecordsUnverified(error.defer.message)
+        return RecordsUnverified(f"{NOT_READABLE}: {error.defer.message}")
     return Attestations(
-        machines=len(renewal_coverage),
-        attested=sum(isinstance(one, Attested) for one in renewal_coverage),
+        machines=len(machines),
+        attested=sum(one.state in (MachineState.ATTESTED, MachineState.OVERDUE) for one in machines),
         lives=Lives.of(caches.certificate_lives.of(key), now()),
+        unknown=sum(one.state is MachineState.UNKNOWN for one in machines),
     )
 
 
@@ -288,6 +320,7 @@ async def _authority(management: Client, choose: ChosenSecrets, now: datetime) -
         load=load_authority_certificates,
     )
     try:
-        return AuthorityLife((await source.authority()).not_after)
+        found = await source.authority()
+        return AuthorityLife(found.not_after, found.client.certificate.public_key_hash)
     except AuthorityUnavailable as error:
         return AuthorityUnknown(printable(str(error)))

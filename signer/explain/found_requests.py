@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from attestors.wire.names import NODE_USER_PREFIX
-from signer.explain.current_conditions import as_posted, current_conditions_of
-from signer.explain.workload_requests import MAXIMUM_REQUESTS
+from signer.explain.current_conditions import current_conditions_of
 from signer.kube.calls import GetList
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.cluster import LONG_AGO
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, parse_time, text_of
-from signer.model.signing_request import (
-    NO_CLAIM,
-    BuiltinServingRequest,
-    SigningRequest,
-    parse_signing_request,
-    peek_claimed_provider_id,
-)
+from signer.model.requested_node import requested_node_names
+from signer.model.signing_request import NO_CLAIM, peek_claimed_provider_id
 
+MAXIMUM_REQUESTS: Final = 20_000
+"""Read of one cluster's requests."""
+WAITS: Final = "waits"
+"""The state of a request that has no answer yet."""
 MAXIMUM_FOUND: Final = 16
 """Kept of the requests that match: those that wait, then the newest. A client may post any number of them."""
 
@@ -46,7 +43,7 @@ class Sought:
 class FoundRequest:
     """A request that matches."""
 
-    manifest: JsonObject
+    manifest: JsonObject = field(repr=False)
     name: str
     created: datetime
     """:data:`~signer.model.cluster.LONG_AGO` if the time cannot be read."""
@@ -56,7 +53,12 @@ class FoundRequest:
     @property
     def waits(self) -> bool:
         """Whether it has no answer yet."""
-        return self.state == _WAITS
+        return self.state == WAITS
+
+    @property
+    def order(self) -> tuple[bool, datetime, str]:
+        """Sorts the request that matters most last: those that wait after decided ones, newer after older ones."""
+        return self.waits, self.created, self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,6 @@ class FoundRequests:
     """How many more match."""
     searched_all: bool
     """False if the cluster has more requests than ``MAXIMUM_REQUESTS``."""
-
-
-_WAITS: Final = "waits"
 
 
 async def find_requests(
@@ -88,8 +87,8 @@ async def find_requests(
             for item in page["items"]:
                 if isinstance(item, dict) and _matches(item, sought, providers, provider_id_oids):
                     matching += 1
-                    found.append(_found(item))
-            found = sorted(found, key=lambda one: (one.waits, one.created, one.name), reverse=True)[:MAXIMUM_FOUND]
+                    found.append(found_request(item))
+            found = sorted(found, key=lambda one: one.order, reverse=True)[:MAXIMUM_FOUND]
             seen += len(page["items"])
             if seen >= MAXIMUM_REQUESTS:
                 break
@@ -105,26 +104,14 @@ def _matches(
     return bool(sought.node_names & requested_node_names(item, providers, provider_id_oids))
 
 
-def requested_node_names(
-    manifest: Mapping[str, Any], providers: frozenset[str], provider_id_oids: tuple[str, ...]
-) -> frozenset[str]:
-    """The node name that a CSR requests, and that of the node that requests it; empty for a request of others."""
-    parsed = parse_signing_request(as_posted(manifest), providers, provider_id_oids)
-    if not isinstance(parsed, SigningRequest | BuiltinServingRequest):
-        users = [text_of(mapping_of(manifest, "spec"), "username")]
-    else:
-        subject = parsed.certificate_request.subject
-        users = [parsed.header.username, *(attribute.value for names in subject for attribute in names)]
-    return frozenset(user.removeprefix(NODE_USER_PREFIX) for user in users if user.startswith(NODE_USER_PREFIX))
-
-
-def _found(item: JsonObject) -> FoundRequest:
+def found_request(item: JsonObject) -> FoundRequest:
+    """A CSR with its name, time and state."""
     metadata, current = mapping_of(item, "metadata"), current_conditions_of(item)
     try:
         created = parse_time(text_of(metadata, "creationTimestamp"))
     except ValueError:
         created = LONG_AGO
-    state = _WAITS
+    state = WAITS
     if current.conditions:
         state = f"{current.conditions[0].type} {current.conditions[0].reason}".strip()
     elif current.has_certificate:

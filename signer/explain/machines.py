@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from attestors.registry import Registry
 from signer.controller.status.policy_status import Permits
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Unattested
+from signer.explain.found_requests import FoundRequest
 from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Deferred, printable
@@ -85,6 +86,21 @@ def machine_statuses(
         why = printable(f"{NOT_READABLE}: {error.defer.message}")
         machines = sorted(_machines(key, caches), key=lambda one: (one.name, one.provider_id))
         return tuple(MachineStatus(machine, MachineState.UNKNOWN, why) for machine in machines)
+
+
+def with_last_requests(
+    machines: tuple[MachineStatus, ...], last: Mapping[str, FoundRequest]
+) -> tuple[MachineStatus, ...]:
+    """The reasons with the state of the last request that claims each provider ID, where a Machine needs attention.
+
+    Of an attested Machine it says nothing: a copy of its request, or another machine's, may have been denied.
+    """
+    return tuple(
+        replace(one, reason=printable(f"{last[one.machine.provider_id].state}; {one.reason}"))
+        if one.needs_attention and one.machine.provider_id in last
+        else one
+        for one in machines
+    )
 
 
 def _machines(key: ClusterKey, caches: Caches) -> Iterator[MachineView]:

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from attestors.wire.names import NODE_USER_PREFIX
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.explain.current_conditions import current_conditions_of
+from signer.explain.found_requests import MAXIMUM_REQUESTS, FoundRequest, found_request
 from signer.kube.client import Client
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -20,9 +21,14 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import Reason
-from signer.model.signing_request import BuiltinCSRHeader, Condition, NotOurs, parse_signing_request
+from signer.model.signing_request import (
+    BuiltinCSRHeader,
+    Condition,
+    NotOurs,
+    parse_signing_request,
+    peek_claimed_provider_id,
+)
 
-MAXIMUM_REQUESTS: Final = 20_000
 _MAXIMUM_REASONS: Final = 16
 _MAXIMUM_REASON_CHARACTERS: Final = 64
 OTHER_REASONS: Final = "others"
@@ -38,6 +44,9 @@ class RequestCounts:
     failed: int
     counted_all: bool
     """False if there were more requests than ``MAXIMUM_REQUESTS``."""
+    last: Mapping[str, FoundRequest] = field(default_factory=dict)
+    """By provider ID, of those that were asked for: the newest request that waits and claims it, else the newest. Its
+    manifest is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +57,39 @@ class Unreachable:
 
 
 async def count_requests(
-    management: Client, key: ClusterKey, providers: frozenset[str], timeout_seconds: float
+    management: Client,
+    key: ClusterKey,
+    providers: frozenset[str],
+    timeout_seconds: float,
+    provider_ids: frozenset[str] = frozenset(),
 ) -> RequestCounts | Unreachable:
-    """Count the requests of one cluster, connecting as the controller does."""
+    """Count the requests of one cluster, connecting as the controller does. Requests that claim one of the
+    ``provider_ids`` are also told by it.
+    """
     try:
         async with asyncio.timeout(timeout_seconds):
             connection = await workload_connection(management, key)
             async with Client(connection, timeout_seconds=timeout_seconds) as workload:
-                return await _count(workload, providers)
+                return await _count(workload, providers, provider_ids)
     except TimeoutError:
         return Unreachable(f"no answer within {timeout_seconds:g} seconds")
     except (WorkloadAccessRefused, TlsMaterialRefused, ApiError, ValueError) as error:
         return Unreachable(printable(str(error)))
 
 
-async def _count(workload: Client, providers: frozenset[str]) -> RequestCounts:
+async def _count(workload: Client, providers: frozenset[str], provider_ids: frozenset[str]) -> RequestCounts:
     pending = failed = seen = 0
+    last: dict[str, FoundRequest] = {}
     denied: Counter[str] = Counter()
     async with contextlib.aclosing(workload.list_pages(CERTIFICATE_SIGNING_REQUESTS.collection())) as pages:
         async for page in pages:
             for item in page["items"]:
                 if not isinstance(item, dict) or not _is_counted(item, providers):
                     continue
+                claimed = peek_claimed_provider_id(item, providers) if provider_ids else ""
+                if claimed in provider_ids:
+                    found = replace(found_request(item), manifest={})
+                    last[claimed] = max(last.get(claimed, found), found, key=lambda one: one.order)
                 current = current_conditions_of(item)
                 types = {one.type: one.reason for one in current.conditions}
                 failed += Condition.FAILED.value in types
@@ -80,7 +100,7 @@ async def _count(workload: Client, providers: frozenset[str]) -> RequestCounts:
             seen += len(page["items"])
             if seen >= MAXIMUM_REQUESTS:
                 break
-    return RequestCounts(pending, _bounded(denied), failed, counted_all=seen < MAXIMUM_REQUESTS)
+    return RequestCounts(pending, _bounded(denied), failed, counted_all=seen < MAXIMUM_REQUESTS, last=last)
 
 
 def _is_counted(item: Mapping[str, Any], providers: frozenset[str]) -> bool:

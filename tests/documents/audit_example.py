@@ -15,7 +15,7 @@ from signer.audit.authenticity import NoControllerKey
 from signer.audit.findings import Broken
 from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.verification import Finding, decisions, verify
-from signer.cli.audit import show_described, show_findings
+from signer.cli.audit import concerns_node, show_described, show_findings
 from signer.configuration import operator_settings, read_attestors
 from tests.documents.markdown import ROOT
 
@@ -38,7 +38,7 @@ def verified(*, with_config: bool = True) -> str:
 def shown() -> str:
     """What ``audit show --node worker-1`` prints."""
     read = [one for one in decisions([_LOG]) if not isinstance(one, Broken)]
-    found = [(place, line) for place, line in read if line.decision.node_name == "worker-1"]
+    found = [(place, line) for place, line in read if concerns_node(line, "worker-1")]
     return _printed(lambda console: show_described(found, console))
 
 

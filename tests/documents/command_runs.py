@@ -337,6 +337,21 @@ TABLE: Final = (
     ),
     Entry(
         "docs/explain.md",
+        "node-attestation-controller status --output html",
+        RunBy("tests/integration/test_status.py::test_the_page_for_a_wall"),
+    ),
+    Entry(
+        "docs/explain.md",
+        "node-attestation-controller status default/staging --output html",
+        RunBy("tests/integration/test_status.py::test_the_page_for_a_wall"),
+    ),
+    Entry(
+        "docs/explain.md",
+        "node-attestation-controller status default/staging",
+        RunBy("tests/integration/test_status.py::test_the_machines_of_one_cluster"),
+    ),
+    Entry(
+        "docs/explain.md",
         "node-attestation-controller status",
         RunBy("tests/integration/test_status.py::test_a_healthy_fleet"),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from signer.authority import load_authority_certificates
-from signer.cli import explain_output, status
+from signer.cli import explain_output, status_output
 from signer.configuration import Configuration, OperatorAttestor
 from signer.explain.dry_run import Circumstances
 from signer.explain.explanation import explain
@@ -24,17 +25,18 @@ from signer.explain.fleet import (
     Lives,
     Readiness,
 )
+from signer.explain.machines import LastCertificate, MachineState, MachineStatus
 from signer.explain.offline import OfflineRegistry
 from signer.explain.recorded_objects import RecordedObjects
 from signer.explain.workload_requests import RequestCounts, Unreachable
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import ClusterKey, MachineView, machine_view
 from tests.documents.markdown import ROOT
 
 WIDTH: Final = 118
 PAGE_COLUMNS: Final = 140
 """Width of examples in the documents."""
 _CLUSTER: Final = ClusterKey("default", "production")
-_MOMENT: Final = datetime(2026, 11, 21, 13, 30, tzinfo=UTC)
+MOMENT: Final = datetime(2026, 11, 21, 13, 30, tzinfo=UTC)
 RECORDED: Final = ROOT / "fixtures/requests/v1/client.json"
 
 
@@ -48,7 +50,7 @@ def explained(*, every_check: bool = False) -> str:
         RecordedObjects(objects(recorded, "node-7"), "node-attestation-system"),
         Configuration("node-attestation-system", attestors=settings),
         OfflineRegistry(),
-        lambda: _MOMENT,
+        lambda: MOMENT,
         load_authority_certificates,
     )
     explanation, _ = asyncio.run(explain(recorded["certificateSigningRequest"], _CLUSTER, around))
@@ -85,12 +87,12 @@ def objects(recorded: dict[str, Any], node_name: str) -> list[dict[str, Any]]:
     ]
 
 
-def fleet(width: int = PAGE_COLUMNS) -> str:
-    """What ``status`` prints of three Clusters, one of which cannot be reached."""
+def clusters() -> tuple[ClusterStatus, ...]:
+    """Three Clusters, one of which cannot be reached."""
     ready = Readiness("True", "Ready", "requests are decided")
     refused = Readiness("False", "Unreachable", "Unreachable: connection refused")
-    year = AuthorityLife(_MOMENT + timedelta(days=3000))
-    found = (
+    year = AuthorityLife(MOMENT + timedelta(days=3000))
+    return (
         ClusterStatus(
             ClusterKey("default", "production"),
             "Enforce",
@@ -100,15 +102,7 @@ def fleet(width: int = PAGE_COLUMNS) -> str:
             RequestCounts(2, {"NodeNameMismatch": 3, "BindingMismatch": 1}, 0, counted_all=True),
             year,
         ),
-        ClusterStatus(
-            ClusterKey("default", "staging"),
-            "Observe",
-            "tpm",
-            ready,
-            Attestations(6, 5, Lives(0, 1, dict(zip(DAYS, (1, 0, 4), strict=True)), 0)),
-            RequestCounts(0, {}, 0, counted_all=True),
-            AuthorityLife(_MOMENT + timedelta(days=21)),
-        ),
+        one_cluster(),
         ClusterStatus(
             ClusterKey("team-b", "edge"),
             "Enforce",
@@ -119,7 +113,62 @@ def fleet(width: int = PAGE_COLUMNS) -> str:
             year,
         ),
     )
-    return _printed(lambda console: status.show(found, _MOMENT, console), width)
+
+
+def fleet(width: int = PAGE_COLUMNS) -> str:
+    """What ``status`` prints of the Clusters."""
+    return _printed(lambda console: status_output.show(clusters(), MOMENT, console), width)
+
+
+def one_cluster() -> ClusterStatus:
+    """A Cluster in Observe, a Machine of which holds another TPM than was expected."""
+    signs, signed = (f"sha256:{hashlib.sha256(name).hexdigest()}" for name in (b"new", b"old"))
+
+    def certificate(node: str, days: float, authority: str = signs) -> LastCertificate:
+        return LastCertificate(node, "tpm", MOMENT + timedelta(days=days), authority)
+
+    machines = (
+        MachineStatus(_machine("control-plane-0"), MachineState.ATTESTED, "", certificate("control-plane-0", 5.5)),
+        MachineStatus(_machine("worker-1"), MachineState.ATTESTED, "", certificate("worker-1", 4.2)),
+        MachineStatus(_machine("worker-2"), MachineState.ATTESTED, "", certificate("worker-2", 6.1, signed)),
+        MachineStatus(_machine("worker-3"), MachineState.ATTESTED, "", certificate("worker-3", 6.3)),
+        MachineStatus(
+            _machine("worker-4"),
+            MachineState.OVERDUE,
+            "waits; less than 15% of its lifetime left",
+            certificate("worker-4", 0.4),
+        ),
+        MachineStatus(
+            _machine("worker-5"),
+            MachineState.UNATTESTED,
+            "Denied EndorsementKeyMismatch; has no AttestedNode that counts",
+        ),
+        MachineStatus(_machine("worker-6"), MachineState.STARTING, "has no node yet"),
+    )
+    return ClusterStatus(
+        ClusterKey("default", "staging"),
+        "Observe",
+        "tpm",
+        Readiness("True", "Ready", "requests are decided"),
+        Attestations(7, 5, Lives(0, 1, dict(zip(DAYS, (1, 0, 4), strict=True)), 0)),
+        RequestCounts(1, {"EndorsementKeyMismatch": 1}, 0, counted_all=True),
+        AuthorityLife(MOMENT + timedelta(days=21), signs),
+        machines=machines,
+    )
+
+
+def by_machine(width: int = PAGE_COLUMNS, *, wide: bool = False) -> str:
+    """What ``status default/staging`` prints."""
+    return _printed(lambda console: status_output.show_cluster(one_cluster(), MOMENT, console, wide=wide), width)
+
+
+def _machine(name: str) -> MachineView:
+    return machine_view(
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"clusterName": "staging", "providerID": f"metal3://{name}"},
+        }
+    )
 
 
 def _printed(show: Callable[[Console], None], width: int = WIDTH) -> str:

@@ -239,6 +239,11 @@ def fleet() -> str:
     return f"```text\n{explain_example.fleet()}```\n"
 
 
+def machines() -> str:
+    """What ``status CLUSTER`` prints."""
+    return f"```text\n{explain_example.by_machine()}```\n"
+
+
 def rotation_status() -> str:
     """What ``rotate status`` prints while API servers are replaced."""
     return f"```text\n{rotation_example.printed()}```\n"
@@ -447,6 +452,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         audit_show,
         explanation,
         fleet,
+        machines,
         rotation_status,
         binding,
         evidence_form,

@@ -126,7 +126,7 @@ def test_what_is_asked_on_the_command_line(
     for command, said in (
         (["status"], f"{NAMESPACE}/six"),
         (["preflight", f"{NAMESPACE}/six", *judging], "kubeadm:node-autoapprove-bootstrap"),
-        (["explain", name, "--cluster", f"{NAMESPACE}/six", *judging], "test:///six"),
+        (["explain", name, "--all", "--cluster", f"{NAMESPACE}/six", *judging], "test:///six"),
     ):
         assert main([*command, "--kubeconfig", str(kubeconfig)]) in (0, 3)
         assert said in capsys.readouterr().out

@@ -46,6 +46,7 @@ def plant(
     manifest: dict[str, Any],
     requester: tuple[str, Sequence[str]] = BOOTSTRAP,
     created: str = "2026-01-01T00:00:00Z",
+    conditions: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Store a CSR in the workload API without its own checks: a hostile API server can hold anything."""
     api = embedded_api(cluster)
@@ -56,7 +57,12 @@ def plant(
         "creationTimestamp": created,
     }
     spec = {**manifest["spec"], "username": username, "groups": list(groups)}
-    planted = {**manifest, "metadata": metadata, "spec": spec, "status": {}}
+    planted = {
+        **manifest,
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"conditions": [*conditions]} if conditions else {},
+    }
     collection = api.store.collection("certificates.k8s.io", "certificatesigningrequests")
     # The store lives in the server's thread; any call of ObjectAccess goes there, this one has no name of its own.
     api._loop_thread.call(lambda: api.store.write(collection, planted))

@@ -5,27 +5,47 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from attestors.registry import Registry
 from signer.cli import main
 from signer.explain.fleet import OBSERVE_PROTECTS_NOTHING
-from signer.kube.resources import SECRETS
+from signer.kube.resources import MACHINES_V1BETA2, SECRETS
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.explaining import READ_ONLY, READER
 from tests.integration.fixtures import Harness, node_of, provider_id
+from tests.integration.requests import plant
 
 pytestmark = pytest.mark.slow
 
+VIEWER = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules:
+  - {apiGroups: [cluster.x-k8s.io], resources: ["*"], verbs: [get, list]}
+  - {apiGroups: [attestation.cluster.x-k8s.io], resources: [nodeattestationpolicies], verbs: [get, list]}
+  - {nonResourceURLs: ["*"], verbs: [get]}
+"""
+SECRETS_ONLY = f"{VIEWER}  - {{apiGroups: [''], resources: [secrets], verbs: [get]}}\n"
+RECORDS_ONLY = f"{VIEWER}  - {{apiGroups: [attestation.cluster.x-k8s.io], resources: [attestednodes], verbs: [list]}}\n"
 Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def run(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def said() -> list[str]:
+    """What the command wrote to standard error, run by run."""
+    return []
+
+
+@pytest.fixture
+def run(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str], said: list[str]) -> Run:
     """Run the command as a user with read access only; returns exit code and output."""
     harness.api.apply_yaml(READ_ONLY)
     kubeconfig = tmp_path / "kubeconfig"
@@ -34,7 +54,9 @@ def run(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     def status(*arguments: str) -> tuple[int, str]:
         capsys.readouterr()
         code = main(["status", *arguments, "--kubeconfig", str(kubeconfig)])
-        return code, capsys.readouterr().out
+        written = capsys.readouterr()
+        said.append(written.err)
+        return code, written.out
 
     return status
 
@@ -117,6 +139,8 @@ def test_certificates_that_live_for_hours(harness: Harness, run: Run, monkeypatc
         (one,) = found["clusters"]
         assert (ended, one["certificates"]) == (code, {**certificates, "below3Days": 0, "below7Days": 0, "more": 0})
         assert [need.partition(":")[0] for need in one["needs"]] == ["nodes do not renew"] * (code == 3)
+        (machine,) = report(run, "workload")[1]["machines"]
+        assert machine["state"] == ("Attested" if code == 0 else "Overdue" if certificates["overdue"] else "Unattested")
         words = [f"1 {word}" for word in ("expired", "overdue") if certificates[word]]
         assert [word for word in ("1 expired", "1 overdue") if word in run()[1]] == words
 
@@ -173,3 +197,92 @@ def test_no_cluster_has_a_policy(harness: Harness, run: Run) -> None:
     assert (code, "No Cluster has a NodeAttestationPolicy" in shown) == (0, True)
     assert "No Cluster of namespace misspelt has a NodeAttestationPolicy" in run("--namespace", "misspelt")[1]
     assert report(run)[1]["clusters"] == []
+
+
+def test_the_machines_of_one_cluster(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+    """Which Machine was refused and why, and which one is attested by whom, until when and under which CA."""
+    harness.cluster("other")
+    code, found = report(run, "workload")
+    assert (code, found["needsAttention"], found["open"]) == (3, True, ["default/workload"])
+    assert [one["cluster"] for one in found["clusters"]] == ["default/workload"]
+    refused, attested = found["machines"]
+    assert (refused["name"], refused["state"], refused["notAfter"]) == ("worker-2", "Unattested", None)
+    assert refused["reason"] == "Denied NodeNameMismatch; has no AttestedNode that counts"
+    assert (attested["name"], attested["node"], attested["state"]) == ("worker-1", "worker-1", "Attested")
+    assert (attested["attestor"], attested["certificateAuthority"]) == ("keyed-mac", cluster.ca_cert_hash)
+    code, text = run("default/workload")
+    assert code == 3
+    assert text.splitlines()[0] == f"Open door: default/workload: {OBSERVE_PROTECTS_NOTHING}"
+    assert "explain machine/worker-2 --cluster default/workload" in text
+    assert "(former)" not in text
+    assert run("workload", "--namespace", "default", "-o", "yaml")[0] == 3
+
+
+def test_the_page_for_a_wall(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+    """A workload cluster chooses the text of a reason, and cannot run anything in the page."""
+    attack = "<script>document.title='owned'</script>"
+    request = node_of(cluster, "worker-2").client_request("attack")
+    condition = {"type": "Denied", "status": "True", "reason": attack, "message": attack}
+    planted = plant(cluster, request, created="2126-01-01T00:00:00Z", conditions=[condition])
+    assert planted["status"]["conditions"]
+    code, page = run("workload", "--output", "html")
+    assert code == 3
+    assert page.startswith("<!DOCTYPE html>")
+    assert attack not in page
+    assert f"Denied {escape(attack)}; has no AttestedNode that counts" in page
+    assert page.index("Open door: default/workload") < page.index("needs attention</h1>")
+    assert run("--output", "html")[0] == 0, "a refused Machine alone is no fault of the fleet"
+
+
+def test_a_denied_copy_says_nothing_against_an_attested_machine(
+    harness: Harness, cluster: WorldCluster, run: Run
+) -> None:
+    """A stolen bootstrap token may ask in the name of any Machine."""
+    harness.management.client.delete(MACHINES_V1BETA2.object("worker-2", "default"))
+    cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("impostor"))
+    assert cluster.wait_until_decided("impostor").condition == "Denied"
+    code, found = report(run, "workload")
+    assert [(one["state"], one["reason"]) for one in found["machines"]] == [("Attested", "")]
+    assert (code, found["needsAttention"]) == (0, False)
+
+
+def test_what_cannot_be_read_is_no_fault_of_a_machine(
+    harness: Harness, cluster: WorldCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attestor, the controller key, the AttestedNodes: line by line, and no healthy Machine is to be replaced."""
+    monkeypatch.setattr("signer.cli.status.Registry", lambda: Registry([]))
+    code, found = report(run, "workload")
+    states = {one["name"]: (one["state"], one["reason"]) for one in found["machines"]}
+    assert states["worker-1"] == ("Unknown", "not readable here: attestor keyed-mac is not installed")
+    assert (found["clusters"][0]["attested"], found["clusters"][0]["unknown"]) == (0, 1)
+    assert "attestors of 1 Machines are not installed here: run this command" in run("workload")[1]
+    monkeypatch.undo()
+    for rules, unreadable in ((SECRETS_ONLY, "attestednodes cannot be listed: 403"), (RECORDS_ONLY, SECRET_NAME)):
+        harness.api.apply_yaml(rules)
+        code, found = report(run, "workload")
+        assert {one["state"] for one in found["machines"]} == {"Unknown"}
+        assert all(one["reason"].startswith("not readable here: ") for one in found["machines"])
+        assert any(unreadable in need for need in found["clusters"][0]["needs"]), found["clusters"][0]["needs"]
+        assert (code, found["clusters"][0]["mode"]) == (3, "Observe")
+        shown = run("workload")[1]
+        assert "not readable here" in shown
+        assert "explain machine/" not in shown
+        assert "replace" not in shown.lower()
+        assert report(run)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("nowhere",), 1, "Cluster default/nowhere does not exist"),
+        (("unserved",), 1, "Cluster default/unserved has no NodeAttestationPolicy: the controller does not serve it"),
+        (("workload", "-A"), 2, "give CLUSTER or --all-namespaces, not both"),
+        (("a/b/c",), 2, "'a/b/c' is not a Cluster name: write NAMESPACE/NAME"),
+    ],
+)
+def test_clusters_without_a_status(
+    harness: Harness, run: Run, said: list[str], arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    harness.cluster("unserved", attestors=())
+    assert run(*arguments)[0] == code
+    assert message in said[-1]

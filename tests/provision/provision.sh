@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the real parts that the tests marked "real" start: etcd, kube-apiserver, kube-controller-manager, kubemark
-# (a kubelet that runs no containers), kubeadm, the kubelet, containerd, systemd, and OpenSSH.
+# (a kubelet that runs no containers), kubeadm, the kubelet, containerd, systemd, OpenSSH, and a browser.
 #
 # Usage: provision.sh [tpm] [image] [containers]
 #
@@ -18,9 +18,11 @@ cache="$built/kubernetes-debian"
 base=
 # prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark.
 # nftables: loads the firewall's rule of docs/ssh-node.md in a network namespace. rsync: copies over node-access.
-# zsh, fish: read their completion.
+# zsh, fish: read their completion. chromium-headless-shell: opens the page that `status` writes; fonts-dejavu-core: its
+# letters.
 packages=(etcd-server prometheus strace containerd systemd openssh-client nftables rsync zsh fish)
-programs=(etcd promtool strace containerd systemctl ssh-keygen rsync zsh fish)
+packages+=(chromium-headless-shell fonts-dejavu-core)
+programs=(etcd promtool strace containerd systemctl ssh-keygen rsync zsh fish chromium-headless-shell)
 openssh_server="$built/openssh-server"
 files=()
 for argument in "$@"; do

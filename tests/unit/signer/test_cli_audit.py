@@ -159,6 +159,26 @@ def test_a_readable_log_prints_nothing_to_stderr(capsys: pytest.CaptureFixture[s
     assert printed.err == ""
 
 
+@pytest.mark.parametrize(
+    ("node", "decided"),
+    [
+        ("worker-1", ["Approve Attested", "Deny NodeNameMismatch"]),
+        ("worker-2", ["Deny NodeNameMismatch"]),
+        ("worker-3", ["Defer MachineNotFound"]),
+    ],
+    ids=["its certificate and an impostor's request", "its Machine's request", "it waits"],
+)
+def test_what_was_denied_or_waits_is_found_by_node(
+    node: str, decided: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second request is that of worker-2's machine, in the name of worker-1."""
+    assert main(["audit", "show", str(_RECORDED), "--node", node]) == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"^ decision +(.+?) *$", shown, re.MULTILINE) == decided
+    assert main(["audit", "show", str(_RECORDED), "--node", node, "--output", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(decided)
+
+
 def test_formats_of_serial_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     number = int(re.findall(r'"serial_number":([0-9]+)', _RECORDED.read_text())[0])
     digits = f"{number:040X}"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from attestors.contract import Security
-from signer.cli.status import show
+from signer.cli.status_output import open_door, show, show_cluster
 from signer.explain.fleet import (
     OBSERVE_PROTECTS_NOTHING,
     Attestations,
@@ -20,8 +22,9 @@ from signer.explain.fleet import (
     Readiness,
     RecordsUnverified,
 )
+from signer.explain.machines import MachineState, MachineStatus
 from signer.explain.workload_requests import RequestCounts
-from signer.model.cluster import MachineView
+from signer.model.cluster import ClusterKey, MachineView
 from signer.model.record import MachineKey
 from signer.rules.machine import NoRecord
 from signer.store.node_certificates import CertificateLives
@@ -97,21 +100,42 @@ def test_classes_by_days() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "notes", "last"),
+    ("mode", "notes", "first"),
     [
-        ("Enforce", (), "Nothing needs attention."),
-        ("Observe", (OBSERVE_PROTECTS_NOTHING,), f"{CLUSTER} {OBSERVE_PROTECTS_NOTHING}"),
-        ("Enforced", (OBSERVE_PROTECTS_NOTHING,), f"{CLUSTER} {OBSERVE_PROTECTS_NOTHING}"),
+        ("Enforce", (), ""),
+        ("Observe", (OBSERVE_PROTECTS_NOTHING,), f"Open door: {CLUSTER}: {OBSERVE_PROTECTS_NOTHING}"),
+        ("Enforced", (OBSERVE_PROTECTS_NOTHING,), f"Open door: {CLUSTER}: {OBSERVE_PROTECTS_NOTHING}"),
     ],
     ids=["Enforce", "Observe", "no mode"],
 )
-def test_only_enforce_protects(mode: str, notes: tuple[str, ...], last: str) -> None:
-    found = replace(status(lives((DAY, DAY))), mode=mode)
+def test_only_enforce_protects(mode: str, notes: tuple[str, ...], first: str) -> None:
+    """The open door is the first line, and nothing beside it is green, neither of a fleet nor of one Cluster."""
+    machine = MachineStatus(machine_view(), MachineState.ATTESTED, "")
+    found = replace(status(lives((DAY, DAY))), mode=mode, machines=(machine,))
     assert (found.needs(NOW), found.notes()) == ((), notes)
-    console = Console(width=300, file=io.StringIO())
-    with console.capture() as printed:
-        show([found], NOW, console)
-    assert printed.get().splitlines()[-1] == last
+    for shown in (lambda console: show([found], NOW, console), lambda console: show_cluster(found, NOW, console)):
+        plain, colored = (printed(shown, color) for color in (None, "standard"))
+        assert plain.splitlines()[0].strip() == first
+        assert ("Nothing needs attention." in plain) is not bool(notes)
+        assert (GREEN in colored) is not bool(notes)
+        assert colored.startswith(RED) is bool(notes)
+
+
+GREEN, RED = "\x1b[32m", "\x1b[1;31m"
+
+
+def printed(shown: Callable[[Console], None], color: Any) -> str:
+    console = Console(width=300, file=io.StringIO(), force_terminal=color is not None, color_system=color)
+    with console.capture() as captured:
+        shown(console)
+    return captured.get()
+
+
+def test_many_open_doors_are_counted() -> None:
+    found = [replace(status(lives()), cluster=ClusterKey("team", f"c{number}"), mode="Observe") for number in range(7)]
+    assert open_door(found).startswith(
+        "Open door: team/c0, team/c1, team/c2, team/c3, team/c4 and 2 more: mode Observe"
+    )
 
 
 def test_unverified_records() -> None:
