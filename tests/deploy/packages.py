@@ -202,6 +202,10 @@ def _definitions_in_the_chart() -> dict[Path, str]:
         **{CHART / "files/crds-access-cel" / name: text for name, text in access_definition_texts().items()},
         CHART / "templates" / _ACCESS_POLICIES_TEMPLATE: _access_policies_template(),
         CHART / "files/flags.yaml": _flags(),
+        **{
+            CHART / "files/monitoring" / name: (DEPLOY / "monitoring" / name).read_text(encoding="utf-8")
+            for name in ("alerts.yaml", "dashboard.json")
+        },
     }
 
 

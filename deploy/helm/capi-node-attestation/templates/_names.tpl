@@ -48,6 +48,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- include "capi-node-attestation.commonLabels" . }}
 {{- end -}}
 
+{{/* The labels with an object's own, which win over common ones: (list . own). */}}
+{{- define "capi-node-attestation.labelsWith" -}}
+{{- $labels := include "capi-node-attestation.labels" (index . 0) -}}
+{{- with index . 1 }}{{ $labels = merge (dict) . ($labels | fromYaml) | toYaml }}{{ end -}}
+{{ $labels }}
+{{- end -}}
+
 {{/* The bastion controller and its objects. */}}
 {{- define "capi-node-attestation.bastions" -}}
 {{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride }}-access-bastions{{ else }}node-access-bastions{{ end -}}
