@@ -55,6 +55,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ $labels }}
 {{- end -}}
 
+{{/* The Pod of `helm test`, which no selector of the controller may match. */}}
+{{- define "capi-node-attestation.testLabels" -}}
+app.kubernetes.io/name: node-attestation-test
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
 {{/* The bastion controller and its objects. */}}
 {{- define "capi-node-attestation.bastions" -}}
 {{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride }}-access-bastions{{ else }}node-access-bastions{{ end -}}
