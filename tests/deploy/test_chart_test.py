@@ -40,7 +40,7 @@ def test_the_pod_asks_ready_replicas_and_is_restricted() -> None:
 
 
 def test_the_network_policy_lets_it_in_where_it_lets_few_in() -> None:
-    few = {"networkPolicy": {"ingressFrom": [{"namespaceSelector": {}}]}}
+    few: dict[str, Any] = {"networkPolicy": {"ingressFrom": [{"namespaceSelector": {}}]}}
     [pod] = of_kind("Pod", ON)
     [policy] = of_kind("NetworkPolicy", {**ON, **few})
     _, rule = policy["spec"]["ingress"]
