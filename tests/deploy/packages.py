@@ -25,6 +25,7 @@ MANAGEMENT: Final = DEPLOY / "rbac/management.yaml"
 ROTATION: Final = DEPLOY / "rbac/rotation.yaml"
 SSH: Final = DEPLOY / "rbac/ssh.yaml"
 ACCESS: Final = DEPLOY / "rbac/access.yaml"
+USERS: Final = DEPLOY / "rbac/users.yaml"
 ACCESS_USERS: Final = DEPLOY / "rbac/access-users.yaml"
 CONTAINERS: Final = DEPLOY / "rbac/containers.yaml"
 BASE: Final = DEPLOY / "kustomize/base"
@@ -65,6 +66,9 @@ _ACCESS_GRANTS: Final = """\
 # Apply them only where the controller runs with --access. Bind node-attestation-access in each namespace whose
 # Clusters may have access grants.
 """
+_USERS_GRANTS: Final = """\
+# Roles for people who look after Clusters, and for people who write their policies. The controller needs neither.
+"""
 _ACCESS_USERS_GRANTS: Final = """\
 # Roles for people who ask for access and who approve it. They are of use only where a controller runs with --access.
 """
@@ -95,6 +99,7 @@ _PACKAGED: Final = {
 _ROTATION_TEMPLATES: Final = ("rbac-rotation.yaml",)
 _SSH_TEMPLATES: Final = ("rbac-ssh.yaml",)
 _ACCESS_TEMPLATES: Final = ("rbac-access.yaml",)
+_USERS_TEMPLATES: Final = ("rbac-users.yaml",)
 _ACCESS_USERS_TEMPLATES: Final = ("access-users.yaml",)
 _ACCESS_POLICIES_TEMPLATE: Final = "access-policies.yaml"
 _ACCESS_GROUP: Final = "access.cluster.x-k8s.io"
@@ -135,6 +140,7 @@ _BASE_FILES: Final = {
     "namespace.yaml": ("namespace.yaml",),
     "crds.yaml": ("crds.yaml",),
     "rbac.yaml": ("service-account.yaml", "rbac.yaml", "rbac-optional.yaml"),
+    "users.yaml": _USERS_TEMPLATES,
     "metrics.yaml": ("metrics.yaml",),
     "network-policy.yaml": ("network-policy.yaml",),
     "deployment.yaml": ("deployment.yaml",),
@@ -154,6 +160,7 @@ def generated() -> dict[Path, str]:
         ROTATION: _rotation(),
         SSH: _ssh(),
         ACCESS: _access(),
+        USERS: _users(),
         ACCESS_USERS: _access_users(),
         CONTAINERS: _containers(),
         **_kustomize_base(),
@@ -202,6 +209,10 @@ def _definitions_in_the_chart() -> dict[Path, str]:
         **{CHART / "files/crds-access-cel" / name: text for name, text in access_definition_texts().items()},
         CHART / "templates" / _ACCESS_POLICIES_TEMPLATE: _access_policies_template(),
         CHART / "files/flags.yaml": _flags(),
+        **{
+            CHART / "files/monitoring" / name: (DEPLOY / "monitoring" / name).read_text(encoding="utf-8")
+            for name in ("alerts.yaml", "dashboard.json")
+        },
     }
 
 
@@ -276,6 +287,10 @@ def _policy(kind: str, name: str, spec: dict[str, Any]) -> str:
 def _access() -> str:
     rendered = render_chart(_ACCESS_ON, templates=_ACCESS_TEMPLATES)
     return _MADE + _ACCESS_GRANTS + _joined(_beside_their_bindings(_documents(rendered)))
+
+
+def _users() -> str:
+    return _MADE + _USERS_GRANTS + _joined(_documents(render_chart(templates=_USERS_TEMPLATES)))
 
 
 def _access_users() -> str:

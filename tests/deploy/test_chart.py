@@ -136,6 +136,14 @@ def of_kind(kind: str, values: Mapping[str, Any] | None = None, **options: Any) 
     return [one for one in objects(values, **options) if one["kind"] == kind]
 
 
+def bound_roles(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The roles that are bound: those of the controller, and not those for people."""
+    bindings = [one for kind in ("RoleBinding", "ClusterRoleBinding") for one in of_kind(kind, values)]
+    names = {(one["roleRef"]["kind"], one["roleRef"]["name"]) for one in bindings}
+    roles = [one for kind in ("Role", "ClusterRole") for one in of_kind(kind, values)]
+    return [one for one in roles if (one["kind"], one["metadata"]["name"]) in names]
+
+
 def pod_of(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The Pod of the Deployment."""
     [deployment] = of_kind("Deployment", values)
@@ -730,8 +738,7 @@ class TestRolesOfTheirOwn:
     )
     def test_a_switch_takes_its_grant_away(self, switch: str, resource: str, verb: str) -> None:
         def granted(values: Mapping[str, Any]) -> bool:
-            roles = [one for kind in ("Role", "ClusterRole") for one in of_kind(kind, {"rbac": values})]
-            rules = [rule for role in roles for rule in role["rules"]]
+            rules = [rule for role in bound_roles({"rbac": values}) for rule in role["rules"]]
             return any(resource in rule.get("resources", ()) and verb in rule["verbs"] for rule in rules)
 
         assert granted({})
@@ -744,10 +751,9 @@ class TestOwnerReferences:
     @staticmethod
     def may_be_deleted(values: Mapping[str, Any]) -> set[str]:
         """Kinds of the roles that grant deletion of policies."""
-        roles = [one for kind in ("Role", "ClusterRole") for one in of_kind(kind, values)]
         return {
             role["kind"]
-            for role in roles
+            for role in bound_roles(values)
             for rule in role["rules"]
             if "nodeattestationpolicies" in rule.get("resources", ()) and "delete" in rule["verbs"]
         }

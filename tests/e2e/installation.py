@@ -87,6 +87,7 @@ def installation(name: str, folder: Path) -> Iterator[Installation]:
         "config": {"attestors": {"keyed-mac": {"namespaces": [NAMESPACE], "settings": settings}}},
         "rbac": {"secretNamespaces": [NAMESPACE]},
         "health": {"port": free_port()},
+        "helmTest": {"enabled": True},
         "diagnostics": {"port": free_port()},
     }
     with ControlPlane() as plane:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from signer.cli import main
 from signer.kube.resources import ATTESTED_NODES, CLUSTER_ROLE_BINDINGS, CUSTOM_RESOURCE_DEFINITIONS
@@ -95,9 +98,31 @@ def metrics(installed: Installation, token: str) -> tuple[int, bool]:
         return error.code, False
 
 
+def helm_test(installed: Installation, seconds: int) -> subprocess.CompletedProcess[str]:
+    """Run the command of the Pod of ``helm test``, with this machine's address in place of the Service's name."""
+    [container] = [
+        container
+        for one in yaml.safe_load_all(installed.helm("get", "hooks", RELEASE))
+        if one["kind"] == "Pod"
+        for container in one["spec"]["containers"]
+    ]
+    script, url, deployment, _ = container["args"]
+    assert container["command"] == ["python", "-I", "-c"]
+    host = f"{DEPLOYMENT}-test.{CONTROLLER_NAMESPACE}.svc"
+    assert host in url
+    arguments = [script, url.replace(host, "127.0.0.1"), deployment, str(seconds)]
+    command = [sys.executable, "-I", "-c", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
 def test_nodes_join_and_metrics_are_served(installed: Installation) -> None:
     world = installed.world
+    nobody = helm_test(installed, 0)
+    assert nobody.returncode == 1
+    assert f"No replica is ready: http://127.0.0.1:{installed.values['health']['port']}/readyz" in nobody.stderr
     with installed.running() as controller:
+        ready = helm_test(installed, 30)
+        assert (ready.returncode, "readyz check passed" in ready.stdout) == (0, True), ready.stderr
         for machine in (VICTIM, THIEF):
             world.join(machine)
         assert metrics(installed, "") == (401, False)

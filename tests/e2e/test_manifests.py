@@ -14,6 +14,7 @@ from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.control_plane import ControlPlane
 from tests.support.helm import find_helm, render_chart
 from tests.support.kubectl import run_kubectl
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -103,3 +104,22 @@ def test_kubectl_shows_the_deployment(applied: ControlPlane) -> None:
     listed = kubectl(applied, ["get", "deployment", "--namespace", CONTROLLER_NAMESPACE, "--output", "wide"])
     assert "node-attestation-controller" in listed
     assert "manager" in listed
+
+
+@pytest.mark.parametrize(
+    ("role", "may_write"), [("node-attestation-view", False), ("node-attestation-policy-editor", True)]
+)
+def test_the_roles_for_people_allow_what_they_say(applied: ControlPlane, role: str, may_write: bool) -> None:
+    user = f"user-of-{role}"
+    kubectl(applied, ["create", "rolebinding", user, "--namespace", "default", "--clusterrole", role, "--user", user])
+
+    def may(verb: str, resource: str, *more: str) -> bool:
+        arguments = ["auth", "can-i", verb, resource, "--namespace", "default", "--as", user, *more]
+        return run_kubectl(applied.kubeconfig(), arguments).stdout.strip() == "yes"
+
+    policies = "nodeattestationpolicies.attestation.cluster.x-k8s.io"
+    wait_until(lambda: may("list", policies), f"{user} has the role")
+    assert {may(verb, policies) for verb in ("create", "update", "patch", "delete")} == {may_write}
+    assert may("list", "attestednodes.attestation.cluster.x-k8s.io") is not may_write
+    assert not may("patch", policies, "--subresource", "status")
+    assert not may("get", "secrets")

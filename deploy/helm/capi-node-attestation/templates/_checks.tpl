@@ -44,6 +44,25 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Monitors of metrics that are served. */}}
+{{- define "capi-node-attestation.checkMonitoring" -}}
+{{- $monitoring := .Values.monitoring -}}
+{{- range list "serviceMonitor" "podMonitor" -}}
+{{- if and (get $monitoring .).enabled (not $.Values.diagnostics.enabled) -}}
+{{- fail (printf "monitoring.%s: set diagnostics.enabled too" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $monitoring.serviceMonitor.enabled $monitoring.podMonitor.enabled -}}
+{{- fail "monitoring: enable serviceMonitor or podMonitor, not both, or everything is counted twice" -}}
+{{- end -}}
+{{- if and $monitoring.podMonitor.enabled (not $monitoring.tokenSecret.name) (not .Values.diagnostics.insecure) -}}
+{{- fail "monitoring.tokenSecret.name: a PodMonitor reads the token for /metrics from a Secret; name one, or use serviceMonitor" -}}
+{{- end -}}
+{{- if and $monitoring.scrapers (or (not .Values.rbac.create) (not .Values.diagnostics.enabled) .Values.diagnostics.insecure) -}}
+{{- fail "monitoring.scrapers: the role for /metrics exists with rbac.create and diagnostics.enabled, and without diagnostics.insecure" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Checks that concern several values, which the schema cannot express. */}}
 {{- define "capi-node-attestation.check" -}}
 {{- if and (not .Values.image.registry) (not (contains "/" .Values.image.repository)) (ne .Values.image.pullPolicy "Never") -}}
@@ -51,6 +70,7 @@
 {{- end -}}
 {{- include "capi-node-attestation.checkExtraArgs" . -}}
 {{- include "capi-node-attestation.checkVolumes" . -}}
+{{- include "capi-node-attestation.checkMonitoring" . -}}
 {{- include "capi-node-attestation.checkDisruptions" (list . .Values.replicas "replicas") -}}
 {{- if .Values.containers.gateway.enabled -}}
 {{- include "capi-node-attestation.checkDisruptions" (list . .Values.containers.gateway.replicas "containers.gateway.replicas") -}}

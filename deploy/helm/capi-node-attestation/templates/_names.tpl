@@ -48,6 +48,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- include "capi-node-attestation.commonLabels" . }}
 {{- end -}}
 
+{{/* The labels with an object's own, which win over common ones: (list . own). */}}
+{{- define "capi-node-attestation.labelsWith" -}}
+{{- $labels := include "capi-node-attestation.labels" (index . 0) -}}
+{{- with index . 1 }}{{ $labels = merge (dict) . ($labels | fromYaml) | toYaml }}{{ end -}}
+{{ $labels }}
+{{- end -}}
+
+{{/* The Pod of `helm test`, which no selector of the controller may match. */}}
+{{- define "capi-node-attestation.testLabels" -}}
+app.kubernetes.io/name: node-attestation-test
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
 {{/* The bastion controller and its objects. */}}
 {{- define "capi-node-attestation.bastions" -}}
 {{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride }}-access-bastions{{ else }}node-access-bastions{{ end -}}
