@@ -23,7 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive release site provision constraints hashes generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive release man site provision constraints hashes generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -73,7 +73,7 @@ lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy deploy/node/archive/freeze.py deploy/release/release.py
+	$(BIN)/mypy deploy/node/archive/freeze.py deploy/release/release.py deploy/release/man.py
 	$(BIN)/lint-imports
 
 collect: $(STAMP) $(SITE_STAMP) $(CEL_STAMP)  # Each worker would compile all test modules by itself, at the same time
@@ -139,6 +139,9 @@ node-archive: ## Write the node's programs with their own Python to build/, for 
 
 release: $(STAMP) $(TPM_STAMP) ## Make all files of release VERSION into build/release-VERSION; ARGUMENTS=--help shows what else can be said
 	@$(BIN)/python deploy/release/release.py $(VERSION) --output build/release-$(VERSION) $(ARGUMENTS)
+
+man: $(STAMP) ## Write the manual pages of all programs and commands to build/man/man1
+	@$(BIN)/python deploy/release/man.py --output build/man/man1
 
 constraints: $(STAMP) ## Resolve the tested versions again into constraints.txt
 	$(BIN)/python -m pip install --quiet uv

@@ -186,6 +186,7 @@ def make(release: Release, tree: Path, options: argparse.Namespace) -> None:
     pack_folder(tree / "deploy/helm" / NAME, NAME, output / f"{NAME}-{release.chart_version}.tgz", release.time)
     build_distributions(release, tree, output)
     write_bill_of_materials(release, tree, output)
+    write_manual_pages(release, tree, output)
     if "node" not in options.without:
         make_node_archive(release, tree, output)
     if "image" not in options.without:
@@ -201,7 +202,7 @@ def copy_manifests(tree: Path, output: Path) -> None:
 
 
 def pack_folder(folder: Path, name: str, target: Path, time: int) -> None:
-    """A chart as ``helm package`` makes it, with the commit's times: helm writes those of the moment."""
+    """A folder with the commit's times; ``helm package``, which packs charts alike, writes those of the moment."""
     with (
         target.open("wb") as file,
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=time) as packed,
@@ -245,6 +246,13 @@ def write_bill_of_materials(release: Release, tree: Path, output: Path) -> None:
     development = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     text = json.dumps(document, indent=2).replace(development, release.version)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+def write_manual_pages(release: Release, tree: Path, output: Path) -> None:
+    """The pages of all programs and commands."""
+    folder = tree.parent / "man"
+    run([sys.executable, "deploy/release/man.py", "--output", str(folder / "man1")], release, folder=tree)
+    pack_folder(folder, "man", output / f"{NAME}-{release.version}-man.tar.gz", release.time)
 
 
 def make_node_archive(release: Release, tree: Path, output: Path) -> None:

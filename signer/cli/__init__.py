@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output, prepare_streams
+from signer.cli.collector import no_collections
 from signer.cli.commands import COMMANDS
 from signer.cli.completion import ASKED_BY_A_SHELL, PROGRAM, answer_shell
 from signer.cli.output import print_to_stderr
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of ``node-attestation-controller``."""
     prepare_streams()
     try:
-        with checked_argparse_output():
+        with checked_argparse_output(), no_collections():
             if ASKED_BY_A_SHELL in os.environ:
                 answer_shell(os.environ.get("COMP_LINE", ""), lambda words: _parser(_named_in(words)))
             words = sys.argv[1:] if arguments is None else arguments

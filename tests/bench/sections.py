@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.bench import tables
 from tests.bench.challenge_flood import Flood
+from tests.bench.command_starts import command_starts
 from tests.bench.disks import WORK as DISKS_WORK
 from tests.bench.disks import measure_disks
 from tests.bench.drains import STARTS, measure_drains
@@ -63,6 +64,7 @@ def _floods_seconds(settings: Settings) -> float:
 
 SECTIONS: Final = (
     Section("start", lambda settings: settings.start_runs * 0.1, tables.start),
+    Section("commands", lambda settings: settings.start_runs * 2.5, command_starts),
     Section("verification", lambda settings: settings.verification_runs * 0.05, tables.verification),
     Section(
         "drain",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tests.bench.command_starts import SLOWEST
 from tests.bench.disks import rate, ratio
 from tests.bench.figures import PEER, Better, Figure, Table
 from tests.bench.report import Report
@@ -107,6 +108,13 @@ LINES: Final = (
         "{} ms, {} times a bare Python interpreter",
         (("kubelet-authenticator", "ms"), ("kubelet-authenticator", "ratio")),
         Target(2.0, Better.LOWER, "≤ 2 times"),
+    ),
+    Line(
+        "the slowest command that asks no API server, whole process",
+        "commands",
+        "{1} ms, {0} times `kubectl version --client`",
+        ((SLOWEST, "ratio"), (SLOWEST, "ms")),
+        Target(250.0, Better.LOWER, "≤ 250 ms"),
     ),
     Line(
         "10,000 revoked SSH key ids, from the controller's list to sshd's file on a node",

@@ -80,6 +80,7 @@ def test_it_has_every_file_under_its_version(release: Path) -> None:
         "SHA256SUMS",
         "SHA256SUMS.sig",
         "addon-components.yaml",
+        "capi-node-attestation-0.2.0-man.tar.gz",
         "capi-node-attestation-0.2.0.cdx.json",
         "capi-node-attestation-0.2.0.intoto.json",
         "capi-node-attestation-0.2.0.tgz",
@@ -94,6 +95,9 @@ def test_it_has_every_file_under_its_version(release: Path) -> None:
 
 def test_no_file_names_the_development_version(release: Path) -> None:
     development = re.compile(rb"0\.2\.0\.?-?dev")
+    with tarfile.open(release / "capi-node-attestation-0.2.0-man.tar.gz") as packed:
+        [head] = packed.extractfile("man/man1/node-access.1").readlines()[:1]  # type: ignore[union-attr]
+    assert head == b'.TH "NODE\\-ACCESS" 1 "" "capi\\-node\\-attestation 0.2.0"\n'
     for name in ("addon-components.yaml", "capi-node-attestation-0.2.0.cdx.json"):
         assert development.search((release / name).read_bytes()) is None, name
     with zipfile.ZipFile(release / "capi_node_attestation_testing-0.2.0-py3-none-any.whl") as wheel:

@@ -40,6 +40,7 @@ DISTRIBUTION: Final = "capi-node-attestation"
 PREFIX: Final = "/opt/kubelet-authenticator"
 PROGRAMS: Final = ("kubelet-authenticator", "node-access-containers", "node-access-sessions")
 """Those that run on nodes."""
+MANUAL_PAGES: Final = Path(__file__).resolve().parents[2] / "release" / "man.py"
 LEFT_OUT_PACKAGES: Final = frozenset({"signer", "pip", "setuptools", "wheel", "pkg_resources", "_distutils_hack"})
 """The management cluster's side, and what installs packages."""
 LEFT_OUT_MODULES: Final = frozenset(
@@ -109,6 +110,7 @@ def freeze(root: Path, prefix: str) -> None:
     loader = loader_of(interpreter)
     libraries = copy_libraries(root, loader, [interpreter, *sorted(modules.rglob("*.so*"))])
     write_programs(root, prefix, loader.name)
+    write_manual_pages(root / "share" / "man" / "man1")
     write_contents(root, [loader, *libraries])
 
 
@@ -261,10 +263,16 @@ def write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+def write_manual_pages(folder: Path) -> None:
+    """Write the pages of these programs and of their commands."""
+    done = subprocess.run([sys.executable, MANUAL_PAGES, "--output", folder, *PROGRAMS], check=False)
+    if done.returncode:
+        raise CannotFreeze("the manual pages cannot be made; the lines above say why")
+
+
 def write_contents(root: Path, libraries: Iterable[Path]) -> None:
     """Write ``share/contents.json``: what scanners need to know. Debian's libraries bring their licences along."""
     share = root / "share"
-    share.mkdir()
     packages = debian_packages(libraries)
     for name in packages:
         licence = Path("/usr/share/doc") / name.partition(":")[0] / "copyright"

@@ -142,6 +142,9 @@ def test_the_archive_has_the_nodes_half_alone(archive: Path) -> None:
     assert [name for name in names if f"{PREFIX}/" not in f"{name}/"] == []
     programs = {name.rpartition("/")[2] for name in names if name.startswith(f"{PREFIX}/bin/")}
     assert programs == {"python3", "kubelet-authenticator", "node-access-containers", "node-access-sessions"}
+    manual = {name.rpartition("/")[2] for name in names if f"{PREFIX}/share/man/man1/" in name}
+    assert {f"{program}.1" for program in programs - {"python3"}} <= manual
+    assert not {name for name in manual if name.startswith(("node-attestation", "node-access-gateway"))}
     assert [name for name in names if "/site-packages/signer" in name or "/site-packages/pip" in name] == []
     assert {"capi-node-attestation", "cryptography", "PyYAML"} <= set(contents["distributions"])
     assert [member.name for member in members if member.mode & 0o6022 or member.uid or member.gid or member.mtime] == []

@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from signer.cli import run
-from signer.cli.collector import YOUNG_OBJECTS, collect_less_often, freeze_existing_objects
+from signer import cli
+from signer.cli import commands, run
+from signer.cli.collector import YOUNG_OBJECTS, collect_less_often, freeze_existing_objects, no_collections
 from signer.configuration import Configuration
 from signer.store.caches import Caches
 
@@ -42,6 +43,34 @@ def test_freezing_exempts_live_objects_and_frees_garbage() -> None:
     freeze_existing_objects()
     assert not any(one is kept for one in gc.get_objects())
     assert gone() is None
+
+
+def test_the_collector_is_off_while_a_command_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def command(options: argparse.Namespace) -> int:
+        seen.append(gc.isenabled())
+        return 0
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        seen.append(gc.isenabled())
+        parser.set_defaults(command=command)
+
+    monkeypatch.setattr(cli, "COMMANDS", (commands.Command("audit", "", add_arguments),))
+    assert cli.main(["audit"]) == 0
+    assert seen == [False, True]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_as_before_after_wrong_usage(enabled: bool) -> None:
+    if not enabled:
+        gc.disable()
+    try:
+        with pytest.raises(SystemExit), no_collections():
+            raise SystemExit(2)
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
 
 
 async def test_a_started_controller_freezes_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
