@@ -31,7 +31,7 @@ PARSERS: Final = {
     "node-attestation-controller": ("signer.cli", "_parser"),
 }
 """For each program the module and the function that makes its whole parser."""
-ALIASES: Final = {"kubectl-node_access": "node-access"}
+ALIASES: Final = {"kubectl-node_access": "node-access", "kubectl-node_attestation": "node-attestation-controller"}
 """Programs with the page of another."""
 _COLUMNS: Final = "10000"
 """argparse wraps usage at this width; the pages' reader wraps it again."""

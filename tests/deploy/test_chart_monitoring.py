@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from signer.model.documentation import DOCUMENTATION_URL
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.deploy.monitoring import MONITORING, alerts
 from tests.deploy.test_chart import TestNotes, objects, of_kind
@@ -134,7 +135,7 @@ def test_every_alert_links_to_its_heading_on_the_operators_page() -> None:
 def test_without_a_page_no_alert_has_a_link_that_leads_nowhere() -> None:
     values = with_monitoring(prometheusRule={"enabled": True})
     assert "runbook_url" not in render_chart(values)
-    assert "node-attestation.example" not in render_chart(values)
+    assert DOCUMENTATION_URL not in render_chart(values)
     assert "WARNING: The alerts have no links" in TestNotes.said(values)
     linked = with_monitoring(prometheusRule={"enabled": True, "runbookURL": PAGE})
     assert "The alerts have no links" not in TestNotes.said(linked)

@@ -38,7 +38,7 @@ def run(command: list[str]) -> str:
     [
         ("sta", "status"),
         ("status --outp", "--output"),
-        ("status -o ", "table wide json yaml"),
+        ("status -o ", "table wide json yaml html"),
         ("rotate c sta", "start status"),
     ],
 )
