@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from attestors.registry import Registry
+from attestors.wire.names import InvalidProviderName, check_provider_name
 from signer.authority import load_authority_certificates
 from signer.configuration import Configuration
 from signer.controller.status.policy_status import Permits, permitted_in
-from signer.controller.status.renewal_coverage import Attested, RenewalCoverage
+from signer.controller.status.renewal_coverage import Attested, RenewalCoverage, Unattested
 from signer.controller.workload_access import (
+    NOT_READABLE,
     KubeconfigInUse,
     KubeconfigUnknown,
     kubeconfig_in_use,
     kubeconfig_needs,
     kubeconfig_notes,
+    machines_not_known,
 )
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
-from signer.explain.dry_run import filled_caches
+from signer.explain.dry_run import empty_caches
 from signer.explain.dry_run_client import DryRunClient
+from signer.explain.readable import NotingReads, key_is_refused
 from signer.explain.source import items_of_list
 from signer.explain.workload_requests import RequestCounts, Unreachable, count_requests
 from signer.kube.client import Client, JsonObject
@@ -102,6 +107,8 @@ class RecordsUnverified:
     """The authenticity of AttestedNodes cannot be verified; the message says why."""
 
     message: str
+    not_readable: bool = False
+    """Whether this user may not read what is needed: the Cluster itself may be well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,16 @@ class Attestations:
     lives: Lives
     not_ours: int = 0
     """AttestedNodes without a valid seal of the controller key, which the controller ignores."""
+    not_installed: Mapping[str, int] = field(default_factory=dict)
+    """Machines that were attested, by attestors that are not installed here; not in ``attested``."""
+
+    def notes(self) -> tuple[str, ...]:
+        """What is not known here."""
+        return tuple(
+            f"Machines attested by {provider}, which is not installed here: {count}; whether they renew is not known, "
+            "and they are not counted as attested"
+            for provider, count in self.not_installed.items()
+        )
 
     def needs(self) -> tuple[str, ...]:
         """What needs attention."""
@@ -137,6 +154,8 @@ class AuthorityUnknown:
     """The CA cannot be read; the message says why."""
 
     message: str
+    not_readable: bool = False
+    """Whether this user may not read its Secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,26 +180,41 @@ class ClusterStatus:
             needs.append("no controller has written the condition Ready yet")
         elif self.ready.status != "True":
             needs.append(f"not ready: {self.ready.reason}: {self.ready.message}")
-        if isinstance(self.requests, Unreachable):
+        if isinstance(self.requests, Unreachable) and not self.requests.not_readable:
             needs.append(f"its requests cannot be read: {self.requests.message}")
         if isinstance(self.attestations, RecordsUnverified):
-            needs.append(self.attestations.message)
+            if not self.attestations.not_readable:
+                needs.append(self.attestations.message)
         else:
             needs += self.attestations.needs()
         if isinstance(self.authority, AuthorityUnknown):
-            needs.append(f"no CA: {self.authority.message}")
+            if not self.authority.not_readable:
+                needs.append(f"no CA: {self.authority.message}")
         elif self.authority.not_after - now < AUTHORITY_WARNING:
             needs.append(f"its CA expires at {self.authority.not_after:%Y-%m-%d %H:%M} UTC")
         needs += kubeconfig_needs(self.cluster, self.kubeconfig, now)
         return tuple(printable(need) for need in needs)
 
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known here, because this user may not read it, or an attestor is not installed here."""
+        found: list[str] = []
+        if isinstance(self.attestations, RecordsUnverified):
+            found += [self.attestations.message] if self.attestations.not_readable else []
+        else:
+            found += self.attestations.notes()
+        if isinstance(self.requests, Unreachable) and self.requests.not_readable:
+            found.append(f"{NOT_READABLE}: the Secrets of its kubeconfig; its requests are not known")
+        if isinstance(self.authority, AuthorityUnknown) and self.authority.not_readable:
+            found.append(f"{NOT_READABLE}: the Secrets of its CAs; when they expire is not known")
+        return tuple(printable(one) for one in found)
+
     def notes(self) -> tuple[str, ...]:
-        """What the operator has chosen, and must not take for protection."""
+        """What the operator has chosen, and must not take for protection; and what is not known here."""
         floors = (self.below_floors,) if self.below_floors else ()
         # Without --config, ``mode`` is as stated.
         enforced = self.mode == Mode.ENFORCE.value or MODE_FIELD in self.below_floors
         observed = () if enforced else (OBSERVE_PROTECTS_NOTHING,)
-        return (*observed, *floors, *kubeconfig_notes(self.cluster, self.kubeconfig))
+        return (*observed, *floors, *kubeconfig_notes(self.cluster, self.kubeconfig), *self.unknown())
 
 
 async def fleet_status(
@@ -193,13 +227,17 @@ async def fleet_status(
     """Read the status of every Cluster with a policy, several at a time; each takes at most ``timeout_seconds``.
 
     Raises:
-        ApiError: the management cluster cannot be listed.
+        ApiError: the management cluster cannot be reached, or policies cannot be listed.
     """
     dry_run_client = DryRunClient(management)
-    caches = await filled_caches(dry_run_client, configuration)
+    caches = await empty_caches(dry_run_client, configuration)
+    refused = await caches.fill_readable(dry_run_client)
+    unread = [name for name in refused if name != caches.reservations.name]
+    secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
     await caches.controller_key.refresh(dry_run_client)
+    if await key_is_refused(management, caches, configuration.namespace):
+        unread.append(f"{secret}, so that the seals of AttestedNodes are not verified")
     if dry_run_client.intended:  # the key is missing, and the controller would create it
-        secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
         caches.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {MISSING_KEY_REMEDY}"))
     policies = await items_of_list(management, NODE_ATTESTATION_POLICIES.collection(configuration.watch_namespace))
     not_ours = caches.authentic.count_unauthentic()
@@ -208,6 +246,9 @@ async def fleet_status(
     async def status_of(policy: JsonObject) -> ClusterStatus:
         async with slots:
             found = await _status(management, policy, caches, registry, configuration, now, timeout_seconds)
+            if unread:
+                why = RecordsUnverified(machines_not_known(unread), not_readable=True)
+                return replace(found, attestations=why)
             if isinstance(found.attestations, RecordsUnverified):
                 return found
             return replace(found, attestations=replace(found.attestations, not_ours=not_ours[found.cluster]))
@@ -239,11 +280,21 @@ async def _status(
         attestors=printable(", ".join(names) or "none"),
         ready=_readiness(status),
         attestations=_attestations(key, caches, registry, permits, now),
-        requests=await count_requests(management, key, registry.providers, timeout_seconds),
+        # With those that are not installed here: the controller decides their requests, too.
+        requests=await count_requests(management, key, registry.providers | _well_formed(names), timeout_seconds),
         authority=await _authority(management, ChosenSecrets(key, caches, configuration.authorities), now()),
         kubeconfig=await kubeconfig_in_use(management, key),
         below_floors=_below_floors(status, in_force),
     )
+
+
+def _well_formed(names: Iterable[str]) -> frozenset[str]:
+    found = set()
+    for name in names:
+        with contextlib.suppress(InvalidProviderName):
+            check_provider_name(name)
+            found.add(name)
+    return frozenset(found)
 
 
 def _mode(spec: Mapping[str, Any], in_force: Policy | UnreadablePolicy | None) -> str:
@@ -282,13 +333,17 @@ def _attestations(
         machines=len(renewal_coverage),
         attested=sum(isinstance(one, Attested) for one in renewal_coverage),
         lives=Lives.of(caches.certificate_lives.of(key), now()),
+        not_installed=Counter(
+            one.attested_by for one in renewal_coverage if isinstance(one, Unattested) and one.attested_by
+        ),
     )
 
 
 async def _authority(management: Client, choose: ChosenSecrets, now: datetime) -> AuthorityLife | AuthorityUnknown:
     """Read the CAs' certificates only; the policy's conditions say whether their private keys are there too."""
+    reads = NotingReads(management)
     source = AuthoritySource(
-        management,
+        reads,
         choose.key,
         choose=choose,
         now=lambda: now,
@@ -298,4 +353,4 @@ async def _authority(management: Client, choose: ChosenSecrets, now: datetime) -
     try:
         return AuthorityLife((await source.authority()).not_after)
     except AuthorityUnavailable as error:
-        return AuthorityUnknown(printable(str(error)))
+        return AuthorityUnknown(printable(str(error)), not_readable=reads.refused)

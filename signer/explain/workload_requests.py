@@ -12,6 +12,8 @@ from typing import Any, Final
 from attestors.wire.names import NODE_USER_PREFIX
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.explain.current_conditions import current_conditions_of
+from signer.explain.readable import NotingReads
+from signer.kube.calls import Get
 from signer.kube.client import Client
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -45,21 +47,24 @@ class Unreachable:
     """The requests cannot be read; the message says why."""
 
     message: str
+    not_readable: bool = False
+    """Whether this user may not read the Cluster's kubeconfig: the cluster itself may be well."""
 
 
 async def count_requests(
-    management: Client, key: ClusterKey, providers: frozenset[str], timeout_seconds: float
+    management: Get, key: ClusterKey, providers: frozenset[str], timeout_seconds: float
 ) -> RequestCounts | Unreachable:
     """Count the requests of one cluster, connecting as the controller does."""
+    reads = NotingReads(management)
     try:
         async with asyncio.timeout(timeout_seconds):
-            connection = await workload_connection(management, key)
+            connection = await workload_connection(reads, key)
             async with Client(connection, timeout_seconds=timeout_seconds) as workload:
                 return await _count(workload, providers)
     except TimeoutError:
         return Unreachable(f"no answer within {timeout_seconds:g} seconds")
     except (WorkloadAccessRefused, TlsMaterialRefused, ApiError, ValueError) as error:
-        return Unreachable(printable(str(error)))
+        return Unreachable(printable(str(error)), not_readable=reads.refused)
 
 
 async def _count(workload: Client, providers: frozenset[str]) -> RequestCounts:
