@@ -149,7 +149,7 @@ TABLE: Final = (
     ),
     Entry(
         "docs/operating.md",
-        "kubectl --namespace node-attestation-system exec",
+        "kubectl exec",
         NotRun("an image of the controller has to run for it; what it runs is test_check.py's"),
     ),
     Entry(
