@@ -60,6 +60,7 @@ _EXIT_CODES: Final = {
     Verdict.WAIT: EXIT_WAITS,
     Verdict.LEAVE_ALONE: EXIT_NOT_DECIDED,
     Verdict.NOT_OURS: EXIT_NOT_DECIDED,
+    Verdict.NOT_KNOWN: EXIT_NOT_DECIDED,
 }
 _ANSWERED: Final = frozenset({Verdict.APPROVE, Verdict.CHALLENGE, Verdict.DENY, Verdict.FAIL})
 _ANSWER_EXPECTED_WITHIN: Final = timedelta(minutes=1)

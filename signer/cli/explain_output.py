@@ -34,6 +34,7 @@ _VERDICTS: Final = {
     Verdict.WAIT: ("waits", "yellow"),
     Verdict.LEAVE_ALONE: ("is left alone by the policy", "yellow"),
     Verdict.NOT_OURS: ("is not for this controller", "yellow"),
+    Verdict.NOT_KNOWN: ("has an attestor that is not installed here", "yellow"),
 }
 
 

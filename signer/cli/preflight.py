@@ -118,6 +118,7 @@ def as_json(found: Preflight) -> dict[str, Any]:
         "belowFloors": [
             {"field": one.field, "stated": one.stated, "inForce": one.in_force} for one in found.shortfalls
         ],
+        "notKnown": list(found.unread),
         "notes": list(found.notes),
         "steps": list(found.steps()),
     }
@@ -166,9 +167,13 @@ def show(found: Preflight, console: Console) -> None:
                 machines.add_row("", name, node, "has no node yet", "")
     for unknown in found.unknown_nodes:
         machines.add_row(_NO, "", _plain(unknown.name), "[red]no Machine has this Node[/red]", "")
-    console.print(machines if machines.row_count else "The cluster has no Machines.")
-    console.print()
-    _show_grants(found, console)
+    if not found.machines_unread:
+        console.print(machines if machines.row_count else "The cluster has no Machines.")
+        console.print()
+    if not found.grants_unread:
+        _show_grants(found, console)
+    for unread in found.unread:
+        console.print(Text.assemble(("Not known: ", "yellow"), printable(unread)))
     for shortfall in found.shortfalls:
         console.print(Text.assemble(("Below the operator's floors: ", "yellow"), printable(str(shortfall))))
     for note in found.notes:

@@ -5,7 +5,7 @@ Both are read by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -33,6 +33,8 @@ RESTRICTED_SUFFIX: Final = "kubeconfig-restricted"
 KUBECONFIG_KEY: Final = "value"
 EXPIRES_KEY: Final = "expires"
 KUBECONFIG_REFUSED: Final = "KubeconfigRefused"
+NOT_READABLE: Final = "not readable here"
+"""Begins each message of a command about what its user may not read. It is no fault of a Cluster."""
 ADMINISTRATOR_GROUPS: Final = frozenset({"system:masters", "kubeadm:cluster-admins"})
 """kubeadm's groups of administrators, before and since 1.29."""
 KUBECONFIG_WARNING: Final = timedelta(days=30)
@@ -171,6 +173,11 @@ def kubeconfig_notes(key: ClusterKey, kubeconfig: KubeconfigInUse) -> tuple[str,
         f"the controller uses an administrator's kubeconfig, Secret {key.name}-{KUBECONFIG_SUFFIX}: make a restricted "
         f"one with {making_command(key)}",
     )
+
+
+def machines_not_known(unread: Sequence[str]) -> str:
+    """What to say if a command's user may not read ``unread``, which proves that Machines are attested."""
+    return f"{NOT_READABLE}: {'; '.join(unread)}; which Machines are attested is not known" if unread else ""
 
 
 def kubeconfig_needs(key: ClusterKey, kubeconfig: KubeconfigInUse, now: datetime) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
+from signer.controller.workload_access import NOT_READABLE
 from signer.decision.attestor_set import AttestorTimings
 from signer.decision.authority_secrets import LoadAuthority
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
@@ -25,6 +26,7 @@ from signer.decision.host_certificates import (
 from signer.decision.lookups import Lookups
 from signer.explain.dry_run_client import DryRunClient
 from signer.explain.findings import Findings
+from signer.explain.readable import key_is_refused
 from signer.explain.shown_authority import shown_host_authority
 from signer.explain.shown_trust import ShownTrust
 from signer.explain.unsigned import Unsigned
@@ -32,6 +34,7 @@ from signer.kube.calls import GetList
 from signer.kube.errors import ApiError
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
+from signer.model.command_failures import CommandFailed
 from signer.model.control_plane_names import nothing_reported
 from signer.model.decision import printable
 from signer.model.policy import Policy
@@ -60,6 +63,10 @@ class Circumstances:
     """The workload cluster's report, which is not in the management cluster."""
 
 
+class NotReadableHere(CommandFailed):
+    """This user may not read what a decision rests upon; the message says what, and what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
     """What the controller would decide now, and how it came to that."""
@@ -77,11 +84,20 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
     """Judge a CSR of that cluster. Nothing is written anywhere.
 
     Raises:
+        NotReadableHere: this user may not read what decisions rest upon.
         ApiError: what decisions rest upon cannot be listed.
     """
     dry_run_client = DryRunClient(around.source)
-    caches = await filled_caches(dry_run_client, around.configuration)
+    caches = await empty_caches(dry_run_client, around.configuration)
+    unread = list(await caches.fill_readable(dry_run_client))
     await caches.controller_key.refresh(dry_run_client)
+    if await key_is_refused(around.source, caches, around.configuration.namespace):
+        unread.append(f"Secret {around.configuration.namespace}/{SECRET_NAME}")
+    if unread:
+        raise NotReadableHere(
+            f"{NOT_READABLE}: {'; '.join(unread)}. The controller decides by that, so its decision is not known here: "
+            "explain the request as a user that may read it, in the controller's Pod, or offline from a recording"
+        )
     makes_key = bool(dry_run_client.intended)
     tokens = BootstrapTokens(dry_run_client, caches, watch_namespace=around.configuration.watch_namespace)
     await tokens.list_once()
@@ -135,20 +151,47 @@ async def _host_certificates(
     return HostCertificateParts(lambda key: answer, host_keys_oids=configuration.host_keys_oids)
 
 
-async def filled_caches(source: GetList, configuration: Configuration) -> Caches:
-    """The caches that decisions need, filled once; no record is authentic until the controller key was read.
+async def empty_caches(source: GetList, configuration: Configuration) -> Caches:
+    """The caches that decisions need, for the Cluster API version that is served.
 
     Raises:
-        ApiError: a collection cannot be listed.
+        ApiError: the API server does not say which version it serves.
     """
-    caches = Caches(
+    return Caches(
         await discover_cluster_api(source),
         own_namespace=configuration.namespace,
         floors=configuration.floors,
         watch_namespace=configuration.watch_namespace,
     )
-    await caches.fill(source)
-    return caches
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableCaches:
+    """The caches with the controller key, as far as this user may read that."""
+
+    caches: Caches
+    unread: tuple[str, ...]
+    """What this user may not read, and what is then not known, besides reservations, which only decisions need."""
+
+
+async def readable_caches(source: GetList, configuration: Configuration) -> ReadableCaches:
+    """Read what this user may read. Without the controller key no record is authentic, and the message says why.
+
+    Raises:
+        ApiError: another error than a refusal.
+    """
+    dry_run_client = DryRunClient(source)
+    caches = await empty_caches(dry_run_client, configuration)
+    refused = await caches.fill_readable(dry_run_client)
+    unread = [name for name in refused if name != caches.reservations.name]
+    await caches.controller_key.refresh(dry_run_client)
+    _without_a_key(dry_run_client, caches, configuration)
+    if await key_is_refused(source, caches, configuration.namespace):
+        secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
+        unread.append(f"{secret}, so that the seals of AttestedNodes are not verified")
+    if unread:
+        caches.authentic.use_no_keys(KeysUnavailable("; ".join(unread)))
+    return ReadableCaches(caches, tuple(unread))
 
 
 async def verified_caches(source: GetList, configuration: Configuration) -> Caches:
@@ -158,9 +201,14 @@ async def verified_caches(source: GetList, configuration: Configuration) -> Cach
         ApiError: a collection cannot be listed.
     """
     dry_run_client = DryRunClient(source)
-    caches = await filled_caches(dry_run_client, configuration)
+    caches = await empty_caches(dry_run_client, configuration)
+    await caches.fill(dry_run_client)
     await caches.controller_key.refresh(dry_run_client)
+    _without_a_key(dry_run_client, caches, configuration)
+    return caches
+
+
+def _without_a_key(dry_run_client: DryRunClient, caches: Caches, configuration: Configuration) -> None:
     if dry_run_client.intended:  # the key is missing, and the controller would create it
         secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
         caches.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {MISSING_KEY_REMEDY}"))
-    return caches

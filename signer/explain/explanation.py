@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from attestors.contract import ExplainsReasons, ReasonExplanation
 from attestors.registry import AttestorFailed, AttestorUnavailable, Registry, attestor_code
-from attestors.wire.names import SignerName
+from attestors.wire.names import SignerName, parse_signer_name
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
 from signer.explain.current_conditions import CurrentConditions, as_posted, current_conditions_of
 from signer.explain.dry_run import Circumstances, DryRunResult, judge
@@ -62,6 +62,11 @@ class Verdict(enum.Enum):
     LEAVE_ALONE = "leave alone"
     """The policy leaves such requests alone."""
     NOT_OURS = "not ours"
+    NOT_KNOWN = "not known"
+    """The request's attestor is not installed here, so that it is not known what the controller decides."""
+
+
+_NOT_DECIDED: Final = frozenset({Verdict.NOT_OURS, Verdict.NOT_KNOWN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,7 @@ def _explained(
         request=request,
         at=at,
         current=current,
-        findings=() if verdict is Verdict.NOT_OURS else dry_run_result.findings.in_order(is_builtin),
+        findings=() if verdict in _NOT_DECIDED else dry_run_result.findings.in_order(is_builtin),
         verdict=verdict,
         reason=reason,
         message=message,
@@ -166,7 +171,7 @@ def _explained(
         retry_after=decision.retry_after if isinstance(decision, Defer) else None,
         host_certificates=decision.host_certificates if isinstance(decision, Approve) else NOT_ASKED,
         intended=dry_run_result.intended,
-        commands=() if verdict is Verdict.NOT_OURS else next_commands(reason, named),
+        commands=() if verdict in _NOT_DECIDED else next_commands(reason, named),
         notes=notes,
     )
 
@@ -226,6 +231,9 @@ def _decided(decision: Decision, signer_name: str, providers: frozenset[str]) ->
             would = _decided(instead_of, signer_name, providers)
             return Verdict.LEAVE_ALONE, would[1], f"left alone by the policy; otherwise {would[0].value}: {would[2]}"
         case Ignore():
+            if missing := _not_installed(signer_name, providers):
+                message = f"signer {signer_name} is that of attestor {missing}, which is not installed here"
+                return Verdict.NOT_KNOWN, "", message
             installed = ", ".join(sorted(providers))
             message = (
                 f"signer {signer_name or '(none)'} is neither that of an installed attestor ({installed}) nor a "
@@ -234,9 +242,17 @@ def _decided(decision: Decision, signer_name: str, providers: frozenset[str]) ->
             return Verdict.NOT_OURS, "", message
 
 
+def _not_installed(signer_name: str, providers: frozenset[str]) -> str:
+    """The attestor of a signer that is none of ``providers``; empty if the signer is no attestor's."""
+    signer = parse_signer_name(signer_name)
+    return signer.provider if isinstance(signer, SignerName) and signer.provider not in providers else ""
+
+
 def _explanation_of(reason: str, verdict: Verdict, provider: str, registry: Registry) -> tuple[str, str]:
     if verdict is Verdict.NOT_OURS:
         return "", "Nothing to do: another signer decides it."
+    if verdict is Verdict.NOT_KNOWN:
+        return "", "Explain it where that attestor is installed, as in the controller's Pod."
     found = _explanations_of(provider, registry).get(reason, _ATTESTORS_OWN)
     return _plain(found.cause), _plain(found.remedy)
 

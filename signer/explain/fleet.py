@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from attestors.registry import Registry
+from attestors.wire.names import InvalidProviderName, check_provider_name
 from signer.authority import load_authority_certificates
 from signer.configuration import Configuration
 from signer.controller.status.policy_status import permitted_in
 from signer.controller.workload_access import (
+    NOT_READABLE,
     KubeconfigInUse,
     KubeconfigUnknown,
     kubeconfig_in_use,
     kubeconfig_needs,
     kubeconfig_notes,
+    machines_not_known,
 )
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
-from signer.explain.dry_run import verified_caches
-from signer.explain.machines import NOT_READABLE, MachineState, MachineStatus, machine_statuses, with_last_requests
-from signer.explain.readable_parts import ReadableParts
+from signer.explain.dry_run import readable_caches
+from signer.explain.machines import LastCertificate, MachineState, MachineStatus, machine_statuses, with_last_requests
+from signer.explain.readable import NotingReads
 from signer.explain.source import items_of_list
 from signer.explain.workload_requests import RequestCounts, Unreachable, count_requests
 from signer.kube.client import Client, JsonObject
@@ -36,7 +40,6 @@ from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.floors import MODE_FIELD, below_floors
 from signer.model.policy import Mode, Policy
-from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 
@@ -101,6 +104,8 @@ class RecordsUnverified:
     """The authenticity of AttestedNodes cannot be verified; the message says why."""
 
     message: str
+    not_readable: bool = False
+    """Whether this user may not read what is needed: the Cluster itself may be well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,16 @@ class Attestations:
     """Machines of which it cannot be told here."""
     not_ours: int = 0
     """AttestedNodes without a valid seal of the controller key, which the controller ignores."""
+    not_installed: Mapping[str, int] = field(default_factory=dict)
+    """Machines that were attested, by attestors that are not installed here; not in ``attested``."""
+
+    def notes(self) -> tuple[str, ...]:
+        """What is not known here."""
+        return tuple(
+            f"Machines attested by {provider}, which is not installed here: {count}; whether they renew is not known, "
+            "and they are not counted as attested"
+            for provider, count in self.not_installed.items()
+        )
 
     def needs(self) -> tuple[str, ...]:
         """What needs attention."""
@@ -140,6 +155,8 @@ class AuthorityUnknown:
     """The CA cannot be read; the message says why."""
 
     message: str
+    not_readable: bool = False
+    """Whether this user may not read its Secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,28 +188,39 @@ class ClusterStatus:
             needs.append("no controller has written the condition Ready yet")
         elif self.ready.status != "True":
             needs.append(f"not ready: {self.ready.reason}: {self.ready.message}")
-        if isinstance(self.requests, Unreachable):
+        if isinstance(self.requests, Unreachable) and not self.requests.not_readable:
             needs.append(f"its requests cannot be read: {self.requests.message}")
         if isinstance(self.attestations, RecordsUnverified):
-            needs.append(self.attestations.message)
+            if not self.attestations.not_readable:
+                needs.append(self.attestations.message)
         else:
             needs += self.attestations.needs()
         if isinstance(self.authority, AuthorityUnknown):
-            needs.append(f"no CA: {self.authority.message}")
+            if not self.authority.not_readable:
+                needs.append(f"no CA: {self.authority.message}")
         elif self.authority.not_after - now < AUTHORITY_WARNING:
             needs.append(f"its CA expires at {self.authority.not_after:%Y-%m-%d %H:%M} UTC")
         needs += kubeconfig_needs(self.cluster, self.kubeconfig, now)
         return tuple(printable(need) for need in needs)
 
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known here, because this user may not read it, or an attestor is not installed here."""
+        found: list[str] = []
+        if isinstance(self.attestations, RecordsUnverified):
+            found += [self.attestations.message] if self.attestations.not_readable else []
+        else:
+            found += self.attestations.notes()
+        if isinstance(self.requests, Unreachable) and self.requests.not_readable:
+            found.append(f"{NOT_READABLE}: the Secrets of its kubeconfig; its requests are not known")
+        if isinstance(self.authority, AuthorityUnknown) and self.authority.not_readable:
+            found.append(f"{NOT_READABLE}: the Secrets of its CAs; when they expire is not known")
+        return tuple(printable(one) for one in found)
+
     def notes(self) -> tuple[str, ...]:
-        """What the operator has chosen, and must not take for protection."""
+        """What the operator has chosen, and must not take for protection; and what is not known here."""
         floors = (self.below_floors,) if self.below_floors else ()
         observed = (OBSERVE_PROTECTS_NOTHING,) if self.is_open else ()
-        unknown: tuple[str, ...] = ()
-        if isinstance(self.attestations, Attestations) and self.attestations.unknown:
-            where = "run this command where they are, such as in the controller's Pod"
-            unknown = (f"attestors of {self.attestations.unknown} Machines are not installed here: {where}",)
-        return (*observed, *floors, *unknown, *kubeconfig_notes(self.cluster, self.kubeconfig))
+        return (*observed, *floors, *kubeconfig_notes(self.cluster, self.kubeconfig), *self.unknown())
 
 
 async def fleet_status(
@@ -208,12 +236,10 @@ async def fleet_status(
     With ``only``, it is that of one Cluster, and the reasons of its Machines name their last requests.
 
     Raises:
-        ApiError: the policies cannot be listed, or the management cluster cannot be reached.
+        ApiError: the management cluster cannot be reached, or policies cannot be listed.
     """
-    readable = ReadableParts(management)
-    caches = await verified_caches(readable, configuration)
-    if readable.unreadable:
-        caches.authentic.use_no_keys(KeysUnavailable(readable.unreadable))
+    readable = await readable_caches(management, configuration)
+    caches = readable.caches
     policies = await items_of_list(management, NODE_ATTESTATION_POLICIES.collection(configuration.watch_namespace))
     wanted = [one for one in sorted(policies, key=_name) if only is None or ClusterKey(*_name(one)) == only]
     not_ours = caches.authentic.count_unauthentic()
@@ -224,6 +250,9 @@ async def fleet_status(
             found = await _status(
                 management, policy, caches, registry, configuration, now, timeout_seconds, by_machine=only is not None
             )
+            if readable.unread:
+                why = RecordsUnverified(machines_not_known(list(readable.unread)), not_readable=True)
+                return replace(found, attestations=why)
             if isinstance(found.attestations, RecordsUnverified):
                 return found
             return replace(found, attestations=replace(found.attestations, not_ours=not_ours[found.cluster]))
@@ -253,7 +282,14 @@ async def _status(
     names = [text_of(one, "name") for one in items_of(spec, "authorizedAttestors") if isinstance(one, Mapping)]
     machines = machine_statuses(key, caches, registry, permits, now)
     sought = frozenset(one.machine.provider_id for one in machines if by_machine and one.machine.provider_id)
-    requests = await count_requests(management, key, registry.providers, timeout_seconds, sought)
+    requests = await count_requests(
+        management,
+        key,
+        # With those that are not installed here: the controller decides their requests, too.
+        registry.providers | _well_formed(names),
+        timeout_seconds,
+        sought,
+    )
     if isinstance(requests, RequestCounts):
         machines = with_last_requests(machines, requests.last)
     return ClusterStatus(
@@ -261,13 +297,22 @@ async def _status(
         mode=_mode(spec, in_force),
         attestors=printable(", ".join(names) or "none"),
         ready=_readiness(status),
-        attestations=_attestations(key, caches, machines, now),
+        attestations=_attestations(key, caches, registry, machines, now),
         requests=requests,
         authority=await _authority(management, ChosenSecrets(key, caches, configuration.authorities), now()),
         kubeconfig=await kubeconfig_in_use(management, key),
         below_floors=_below_floors(status, in_force),
         machines=machines,
     )
+
+
+def _well_formed(names: Iterable[str]) -> frozenset[str]:
+    found = set()
+    for name in names:
+        with contextlib.suppress(InvalidProviderName):
+            check_provider_name(name)
+            found.add(name)
+    return frozenset(found)
 
 
 def _mode(spec: Mapping[str, Any], in_force: Policy | UnreadablePolicy | None) -> str:
@@ -295,24 +340,34 @@ def _readiness(status: Mapping[str, Any]) -> Readiness:
 
 
 def _attestations(
-    key: ClusterKey, caches: Caches, machines: tuple[MachineStatus, ...], now: Callable[[], datetime]
+    key: ClusterKey,
+    caches: Caches,
+    registry: Registry,
+    machines: tuple[MachineStatus, ...],
+    now: Callable[[], datetime],
 ) -> Attestations | RecordsUnverified:
     try:
         caches.authentic.require_keys()
     except Deferred as error:
-        return RecordsUnverified(f"{NOT_READABLE}: {error.defer.message}")
+        return RecordsUnverified(error.defer.message)
     return Attestations(
         machines=len(machines),
         attested=sum(one.state in (MachineState.ATTESTED, MachineState.OVERDUE) for one in machines),
         lives=Lives.of(caches.certificate_lives.of(key), now()),
         unknown=sum(one.state is MachineState.UNKNOWN for one in machines),
+        not_installed=Counter(
+            one.certificate.attestor
+            for one in machines
+            if isinstance(one.certificate, LastCertificate) and one.certificate.attestor not in registry.providers
+        ),
     )
 
 
 async def _authority(management: Client, choose: ChosenSecrets, now: datetime) -> AuthorityLife | AuthorityUnknown:
     """Read the CAs' certificates only; the policy's conditions say whether their private keys are there too."""
+    reads = NotingReads(management)
     source = AuthoritySource(
-        management,
+        reads,
         choose.key,
         choose=choose,
         now=lambda: now,
@@ -323,4 +378,4 @@ async def _authority(management: Client, choose: ChosenSecrets, now: datetime) -
         found = await source.authority()
         return AuthorityLife(found.not_after, found.client.certificate.public_key_hash)
     except AuthorityUnavailable as error:
-        return AuthorityUnknown(printable(str(error)))
+        return AuthorityUnknown(printable(str(error)), not_readable=reads.refused)

@@ -6,11 +6,11 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
 
 from attestors.registry import Registry
 from signer.controller.status.policy_status import Permits
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Unattested
+from signer.controller.workload_access import NOT_READABLE
 from signer.explain.found_requests import FoundRequest
 from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.cluster import ClusterKey, MachineView
@@ -19,8 +19,6 @@ from signer.model.node_attested import valid_until
 from signer.model.record import KUBELET_CLIENT, AttestedNode, JournalEntry
 from signer.store.caches import Caches
 from signer.store.node_certificates import OVERDUE_SHARE
-
-NOT_READABLE: Final = "not readable here"
 
 
 class MachineState(enum.Enum):

@@ -13,6 +13,8 @@ from attestors.wire.names import NODE_USER_PREFIX
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.explain.current_conditions import current_conditions_of
 from signer.explain.found_requests import MAXIMUM_REQUESTS, FoundRequest, found_request
+from signer.explain.readable import NotingReads
+from signer.kube.calls import Get
 from signer.kube.client import Client
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -54,10 +56,12 @@ class Unreachable:
     """The requests cannot be read; the message says why."""
 
     message: str
+    not_readable: bool = False
+    """Whether this user may not read the Cluster's kubeconfig: the cluster itself may be well."""
 
 
 async def count_requests(
-    management: Client,
+    management: Get,
     key: ClusterKey,
     providers: frozenset[str],
     timeout_seconds: float,
@@ -66,15 +70,16 @@ async def count_requests(
     """Count the requests of one cluster, connecting as the controller does. Requests that claim one of the
     ``provider_ids`` are also told by it.
     """
+    reads = NotingReads(management)
     try:
         async with asyncio.timeout(timeout_seconds):
-            connection = await workload_connection(management, key)
+            connection = await workload_connection(reads, key)
             async with Client(connection, timeout_seconds=timeout_seconds) as workload:
                 return await _count(workload, providers, provider_ids)
     except TimeoutError:
         return Unreachable(f"no answer within {timeout_seconds:g} seconds")
     except (WorkloadAccessRefused, TlsMaterialRefused, ApiError, ValueError) as error:
-        return Unreachable(printable(str(error)))
+        return Unreachable(printable(str(error)), not_readable=reads.refused)
 
 
 async def _count(workload: Client, providers: frozenset[str], provider_ids: frozenset[str]) -> RequestCounts:

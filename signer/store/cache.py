@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeAlias, TypeVar
 
 from signer.kube.calls import List, ListWatch
 from signer.kube.client import JsonObject, Parameters
-from signer.kube.errors import ApiError, ResourceNotServed
+from signer.kube.errors import ApiError, Forbidden, ResourceNotServed
 from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, NODE_ATTESTATION_POLICIES, Resource
 from signer.kube.watch import list_and_watch
 from signer.model.decision import printable
@@ -431,10 +431,24 @@ class CacheRegistry:
         Raises:
             ApiError: a collection cannot be listed.
         """
+        for refused in (await self.fill_readable(source)).values():
+            raise refused
+
+    async def fill_readable(self, source: List) -> Mapping[str, Forbidden]:
+        """List every collection once that may be listed; returns the refusals of the others, by the cache's name.
+
+        Raises:
+            ApiError: another error.
+        """
         self._begun = True
+        refused: dict[str, Forbidden] = {}
         for one in self._registered:
             one.declaration.begins()
-            one.cache.replaced(await _listed(source, one))
+            try:
+                one.cache.replaced(await _listed(source, one))
+            except Forbidden as error:
+                refused[one.cache.name] = error
+        return refused
 
     async def filled(self) -> None:
         """Wait for the first list of every cache that decisions need."""

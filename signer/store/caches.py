@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from signer.kube.calls import List
 from signer.kube.client import Client, JsonObject
+from signer.kube.errors import Forbidden
 from signer.kube.resources import (
     ATTESTED_NODES,
     IDENTITY_RESERVATIONS,
@@ -412,6 +413,14 @@ class Caches:
             ApiError: a collection cannot be listed.
         """
         await self.registry.fill(source)
+
+    async def fill_readable(self, source: List) -> Mapping[str, Forbidden]:
+        """As :meth:`fill`, for a user that may not list everything; returns the refusals by the cache's name.
+
+        Raises:
+            ApiError: another error.
+        """
+        return await self.registry.fill_readable(source)
 
     async def filled(self) -> None:
         """Wait for the first list of every cache that decisions need, and for the first read of the controller key."""

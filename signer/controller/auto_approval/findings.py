@@ -94,8 +94,8 @@ def conclusion(situation: Situation, findings: Findings, openings: Sequence[Allo
     causes = [*findings.failures, *_causes(unexpected, findings.grants.values(), waiting)]
     if len(unexpected) < len(openings):
         text = (
-            f"renewal without attestation stays until these Machines are attested: {machines}; attest their nodes, or "
-            "replace the Machines"
+            f"renewal without attestation stays until these Machines are attested: {machines}; attest their nodes, "
+            "which adopts the existing ones"
         )
         causes.append((condition_types.WAITING_FOR_ATTESTATION, text))
     if is_untouchable(situation.cluster):

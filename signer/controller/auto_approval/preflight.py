@@ -7,6 +7,7 @@ It changes nothing. It reads the management cluster with the caller's credential
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,9 +20,12 @@ from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.status.policy_status import permitted_in
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Unattested
 from signer.controller.workload_access import (
+    NOT_READABLE,
+    WorkloadAccessRefused,
     kubeconfig_in_use,
     kubeconfig_needs,
     kubeconfig_notes,
+    machines_not_known,
     remedy_in_workload,
     workload_connection,
 )
@@ -36,6 +40,7 @@ from signer.model.condition import ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_A
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.policy import Mode, Policy
+from signer.model.seal import ControllerKeys
 from signer.rules.auto_approval import (
     AllowedReview,
     Grant,
@@ -44,7 +49,7 @@ from signer.rules.auto_approval import (
     grants_that_explain,
     reviewed_identities,
 )
-from signer.store.cache import APPLY_DEFINITIONS
+from signer.store.cache import APPLY_DEFINITIONS, Cache
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.cluster_api import discover_cluster_api
 from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME, MalformedControllerKey, parse_controller_keys
@@ -92,6 +97,15 @@ class Preflight:
     """Where the policy is below the operator's floors; ``mode`` is the one in force."""
     roles_without_attestor: tuple[str, ...] = ()
     """The roles whose Machines no authorized attestor can attest, each with the attestors that could."""
+    machines_unread: str = ""
+    """What this user may not read, so that it is not known which Machines are attested; empty if it is known."""
+    grants_unread: str = ""
+    """The same for what still auto-approves, and for the Nodes."""
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What is not known here."""
+        return tuple(one for one in (self.machines_unread, self.grants_unread) if one)
 
     @property
     def losing_renewal(self) -> tuple[Unattested, ...]:
@@ -156,6 +170,7 @@ class Preflight:
             or self.losing_renewal
             or self.unknown_nodes
             or self.not_removed
+            or self.unread
         )
 
     def steps(self) -> tuple[str, ...]:
@@ -168,11 +183,17 @@ class Preflight:
             for attestors in self.roles_without_attestor
         ]
         steps += [f"Correct what condition {one.type} of the policy reports: {one.message}." for one in self.unmet]
-        if self.losing_renewal:
+        not_installed = Counter(one.attested_by for one in self.losing_renewal if one.attested_by)
+        steps += [
+            f"Run preflight where attestor {provider} is installed, as in the controller's Pod: whether {count} of the "
+            "Machines renew is not known here."
+            for provider, count in not_installed.items()
+        ]
+        if unattested := len(self.losing_renewal) - not_installed.total():
             steps.append(
-                f"Attest the nodes of the Machines that are not attested ({len(self.losing_renewal)}) with an attestor "
-                "that the policy authorizes: an attested request adopts an existing node. Or replace the Machines. "
-                "Until then Enforce keeps renewal without attestation."
+                f"Attest the nodes of the Machines that are not attested ({unattested}) with an attestor that the "
+                "policy authorizes: an attested request adopts an existing node, and its Machine stays. Until then "
+                "Enforce keeps renewal without attestation."
             )
             steps += self._bindings_to_split()
         if self.unknown_nodes:
@@ -181,6 +202,8 @@ class Preflight:
                 "cannot be attested."
             )
         steps += self._rights_to_revoke()
+        if self.unread:
+            steps.append("Run preflight as a user that may read the rest, or in the controller's Pod.")
         if not steps and self.mode is not Mode.ENFORCE:
             steps.append("Set spec.mode to Enforce.")
         return tuple(steps)
@@ -203,23 +226,25 @@ async def preflight(
             the workload cluster cannot be read.
         ApiError: from the management cluster.
     """
-    caches, unmet = await _caches(management, key, configuration)
+    caches, unmet, unread = await _caches(management, key, configuration)
     permits = permitted_in(key.namespace, configuration, registry)
-    renewal_coverage = RenewalCoverage(key, registry=registry, caches=caches, permits=permits, now=now).all()
+    renewal_coverage: tuple[MachineCoverage, ...] = ()
+    if not unread:
+        renewal_coverage = RenewalCoverage(key, registry=registry, caches=caches, permits=permits, now=now).all()
     policy = caches.policies.get(key.namespace, key.name)
     notes: list[str] = []
-    async with _workload(management, key) as workload:
-        grants = await read_grants(workload)
-        tokens = await read_token_groups(workload)
-        if isinstance(tokens, TokensUnread):
-            notes.append(f"Groups of bootstrap tokens were not checked: {tokens.cause}.")
-        groups = frozenset() if isinstance(tokens, TokensUnread) else tokens
-        openings = await openings_of(workload, reviewed_identities(grants, sorted(groups, key=sorted)))
-        unknown: tuple[UnknownNode, ...] = ()
-        try:
-            unknown = await _unknown_nodes(workload, renewal_coverage)
-        except Forbidden as error:
-            notes.append(f"Nodes were not checked: {error}.")
+    read = _WorkloadReport()
+    grants_unread = ""
+    try:
+        async with _workload(management, key) as workload:
+            read = await _read_workload(workload, None if unread else renewal_coverage, notes)
+    except WorkloadAccessRefused as error:
+        if not isinstance(error.__cause__, Forbidden):
+            raise
+        grants_unread = (
+            f"{NOT_READABLE}: the Secrets of the Cluster's kubeconfig; which grants auto-approve, and which Nodes have "
+            "no Machine, is not known"
+        )
     in_use = await kubeconfig_in_use(management, key)
     notes += [f"{one[0].upper()}{one[1:]}." for one in kubeconfig_notes(key, in_use)]
     notes += [f"{one[0].upper()}{one[1:]}." for one in kubeconfig_needs(key, in_use, now())]
@@ -233,14 +258,44 @@ async def preflight(
         mode=None if valid is None else valid.mode,
         policy_problem=problem,
         renewal_coverage=renewal_coverage,
-        unknown_nodes=unknown,
-        grants=grants,
-        openings=openings,
+        unknown_nodes=read.unknown,
+        grants=read.grants,
+        openings=read.openings,
         notes=tuple(notes),
         unmet=unmet,
         shortfalls=() if valid is None else valid.shortfalls,
         roles_without_attestor=() if valid is None else valid.roles_without_attestor,
+        machines_unread=machines_not_known(unread),
+        grants_unread=grants_unread,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkloadReport:
+    """What the workload cluster says."""
+
+    grants: tuple[Grant, ...] = ()
+    openings: tuple[AllowedReview, ...] = ()
+    unknown: tuple[UnknownNode, ...] = ()
+
+
+async def _read_workload(
+    workload: Client, coverage: tuple[MachineCoverage, ...] | None, notes: list[str]
+) -> _WorkloadReport:
+    """Read the workload cluster; without ``coverage``, it is not known which Nodes have a Machine."""
+    grants = await read_grants(workload)
+    tokens = await read_token_groups(workload)
+    if isinstance(tokens, TokensUnread):
+        notes.append(f"Groups of bootstrap tokens were not checked: {tokens.cause}.")
+    groups = frozenset() if isinstance(tokens, TokensUnread) else tokens
+    openings = await openings_of(workload, reviewed_identities(grants, sorted(groups, key=sorted)))
+    unknown: tuple[UnknownNode, ...] = ()
+    if coverage is not None:
+        try:
+            unknown = await _unknown_nodes(workload, coverage)
+        except Forbidden as error:
+            notes.append(f"Nodes were not checked: {error}.")
+    return _WorkloadReport(grants, openings, unknown)
 
 
 @contextlib.asynccontextmanager
@@ -255,8 +310,11 @@ async def _workload(management: Client, key: ClusterKey) -> AsyncIterator[Client
 
 async def _caches(
     client: Client, key: ClusterKey, configuration: Configuration
-) -> tuple[Caches, tuple[UnmetCondition, ...]]:
-    """The caches that the controller keeps, for one namespace, filled once; and the policy's unmet conditions."""
+) -> tuple[Caches, tuple[UnmetCondition, ...], tuple[str, ...]]:
+    """The caches that the controller keeps, for one namespace, filled once; the policy's unmet conditions; and what
+    this user may not read.
+    """
+    unread: list[str] = []
     controller_namespace = configuration.namespace
     caches = Caches(
         await discover_cluster_api(client),
@@ -268,9 +326,14 @@ async def _caches(
         await require_cluster(client, caches.version.clusters, key)
     except NoSuchCluster as error:
         raise PreflightFailed(str(error)) from None
+    keys: ControllerKeys | None = None
     try:
-        secret = await client.get(SECRETS.object(SECRET_NAME, controller_namespace))
-        caches.authentic.use_keys(parse_controller_keys(secret))
+        keys = parse_controller_keys(await client.get(SECRETS.object(SECRET_NAME, controller_namespace)))
+        caches.authentic.use_keys(keys)
+    except Forbidden:
+        unread.append(
+            f"Secret {controller_namespace}/{SECRET_NAME}, so that the seals of AttestedNodes are not verified"
+        )
     except NotFound:
         raise PreflightFailed(
             f"Secret {controller_namespace}/{SECRET_NAME} does not exist: {MISSING_KEY_REMEDY}"
@@ -278,19 +341,24 @@ async def _caches(
     except MalformedControllerKey as error:
         raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME}: {error}") from error
     machines, pools = caches.version.machines, caches.version.machine_pools
-    caches.machines.replaced(await _list_all(client, machines.collection(key.namespace)))
+    lists: list[tuple[Cache[Any], Resource]] = [(caches.machines, machines), (caches.records, ATTESTED_NODES)]
     if isinstance(pools, Resource):
-        caches.machine_pools.replaced(await _list_all(client, pools.collection(key.namespace)))
-    caches.records.replaced(await _list_all(client, ATTESTED_NODES.collection(key.namespace)))
+        lists.append((caches.machine_pools, pools))
+    for cache, resource in lists:
+        try:
+            cache.replaced(await _list_all(client, resource.collection(key.namespace)))
+        except Forbidden:
+            unread.append(f"{resource.plural} of namespace {key.namespace}")
     unmet: tuple[UnmetCondition, ...] = ()
     with contextlib.suppress(NotFound):
         policy = await client.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
         caches.policies.replaced([policy])
         unmet = _unmet_conditions(policy)
     # Records sealed with a key that the Secret does not have are not the controller's.
-    caches.authentic.begin_key_read()
-    caches.authentic.use_keys(parse_controller_keys(secret))
-    return caches, unmet
+    if keys is not None:
+        caches.authentic.begin_key_read()
+        caches.authentic.use_keys(keys)
+    return caches, unmet, tuple(unread)
 
 
 def _unmet_conditions(policy: JsonObject) -> tuple[UnmetCondition, ...]:

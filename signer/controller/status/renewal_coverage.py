@@ -42,6 +42,8 @@ class Unattested:
 
     machine: MachineView
     why: str
+    attested_by: str = ""
+    """The attestor that attested it, if that is not installed here, so that it is not known whether it renews."""
 
     def __str__(self) -> str:
         return f"{self.machine} ({self.why})"
@@ -144,6 +146,9 @@ class RenewalCoverage:
             return Unattested(machine, "was re-created since its node was attested")
         record = max(records, key=valid_until)
         identity = record.identity
+        if identity.provider not in self._registry.providers:
+            why = f"was attested by {identity.provider}, which is not installed here: whether it renews is not known"
+            return Unattested(machine, why, attested_by=identity.provider)
         does_not_renew = Unattested(machine, f"was attested by {identity.provider}, which does not renew")
         if identity.security is not Security.SECURE:
             return does_not_renew
