@@ -15,7 +15,7 @@ from tests.bench.support import drain_table, report
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "drain,dream"], "dream: must be among start, verification, drain"),
+        (["--only", "drain,dream"], "dream: must be among start, commands, verification, drain"),
         (["--requests", "0"], "must be a number from 1"),
         (["--sizes", "100"], "must be at least two numbers"),
         (["--clusters", "100,10"], "in ascending order"),
