@@ -211,7 +211,10 @@ def _macs(one: MacsChecked | MacsNotChecked) -> Text:
     text = f"{one.lines} lines have a right MAC"
     if isinstance(one.heads, NoHeads):
         return Text(f"{text}. No published heads were given: a cut end would not be found.", style="yellow")
-    return Text(f"{text}; {one.heads} chains reach their published heads.", style="green")
+    reached = (
+        "its chain reaches its published head" if one.heads == 1 else f"{one.heads} chains reach their published heads"
+    )
+    return Text(f"{text}; {reached}.", style="green")
 
 
 def _taken(comparison: Comparison) -> Iterable[str]:

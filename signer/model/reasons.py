@@ -282,8 +282,10 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "API server's certificate. Kubeadm's configuration is waited for about six minutes at most.",
         ),
         Reason.MACHINE_NOT_READY: ReasonExplanation(
-            "The Machine has no bootstrap data yet.",
-            "Wait for its condition BootstrapConfigReady (BootstrapReady in v1beta1).",
+            "The Machine has no bootstrap data yet: neither condition BootstrapConfigReady (BootstrapReady in v1beta1) "
+            "nor `status.initialization.bootstrapDataSecretCreated` says that it has.",
+            "The bootstrap provider's controller makes the data. `kubectl describe machine` and that controller's log "
+            "say what it waits for.",
         ),
         Reason.MACHINE_PAUSED: ReasonExplanation(
             "The Machine is paused.", "Remove the annotation `cluster.x-k8s.io/paused`."

@@ -217,12 +217,12 @@ def test_the_end_is_published_when_the_controller_stops(
         objects.append(str(file))
     verify = ["audit", "verify", str(path), "--config", str(config), "--controller-key", objects[0]]
     assert main([*verify, "--heads", objects[1]]) == 0
-    assert "1 chains reach their published heads" in capsys.readouterr().out
+    assert "its chain reaches its published head" in capsys.readouterr().out
     kubeconfig = path.with_name("kubeconfig")
     kubeconfig.write_text(harness.api.kubeconfig("management", CONTROLLER_USER, MASTERS))
     live = ["--management-cluster", "--kubeconfig", str(kubeconfig), "--controller-namespace", CONTROLLER_NAMESPACE]
     assert main(["audit", "verify", str(path), "--config", str(config), *live]) == 0
-    assert "1 chains reach their published heads" in capsys.readouterr().out
+    assert "its chain reaches its published head" in capsys.readouterr().out
     harness.management.client.delete(CONFIG_MAPS.object(HEADS_NAME, CONTROLLER_NAMESPACE))
     assert main(["audit", "verify", str(path), *live]) == 2
     assert f"ConfigMap {CONTROLLER_NAMESPACE}/{HEADS_NAME} is missing" in capsys.readouterr().err

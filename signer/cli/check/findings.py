@@ -81,5 +81,10 @@ def show(found: Sequence[Finding], console: Console) -> None:
             Text(printable(one.remedy)),
         )
     console.print(table)
-    if not any_needs_attention(found):
+    left = sum(one.result is Result.NOT_CHECKED for one in found)
+    if any_needs_attention(found):
+        return
+    if left:
+        console.print(Text(f"Nothing that was checked needs attention; not checked: {left}.", style="yellow"))
+    else:
         console.print(Text("Nothing needs attention.", style="green"))

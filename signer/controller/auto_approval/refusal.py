@@ -164,7 +164,8 @@ class BuiltinRequestRefusal:
         """``why`` replaces what a failed proof says."""
         match await prove(one.policy, one.proof, PROOF_PATH, client):
             case NotProven(message):
-                findings.failures.append((reason, f"admission policy {one.policy.name}: {why or message}"))
+                said = f"admission policy {one.policy.name}: {why}" if why else message  # which names the policy
+                findings.failures.append((reason, said))
             case NotServed():
                 findings.failures.append((reason, f"admission policy {one.policy.name}: no longer served"))
 

@@ -131,7 +131,9 @@ class StatusReconciler:
         kind = condition_types.BOOTSTRAP_TOKENS_TRACEABLE
         match self._bootstrap_tokens.tracing():
             case TracingOn():
-                return PolicyCondition(kind, True, "Traced", "each token is traced to the Machine it was made for")
+                return PolicyCondition(
+                    kind, True, "Traced", "each token of a KubeadmConfig is traced to the Machine it was made for"
+                )
             case TracingOff(cause):
                 return PolicyCondition(kind, False, "TracingOff", printable(cause))
             case TracingInterrupted(cause):
