@@ -47,6 +47,7 @@ from authenticator.store.store import Store
 _SHORTEST_EVIDENCE_SECONDS: Final = 30.0
 """Evidence lives at least this long. If it seems to expire sooner, it is denied, with a pause, to avoid a loop."""
 
+_WHERE_TO_LOOK: Final = "if it waits, `kubectl describe machine` in the management cluster says what for"
 _MAXIMUM_UID_CHARACTERS: Final = 128
 _VERSION: Final = re.compile(r"v[0-9]{1,4}")
 """Versions are shown to people only in this form: any client may have written the annotation."""
@@ -226,6 +227,8 @@ class Exchange:
         Returns the decision with the request that was decided: a new one if ``pending`` was lost.
         """
         seen: dict[str, Any] | None = None
+        if pending.sent is Sent.YES:
+            self.report(f"waiting for {pending.name}, which was requested before; {_WHERE_TO_LOOK}")
         while pending.sent is not Sent.YES:
             if pending.sent is Sent.MAYBE:
                 pending, seen = self._find(pending)
@@ -249,7 +252,7 @@ class Exchange:
             self._save(pending)
             self._retry.wait_after(error)
             return pending, None
-        self.report(f"requested {SignerName(self.purpose, self.subject.provider)} as {pending.name}")
+        self.report(f"requested {SignerName(self.purpose, self.subject.provider)} as {pending.name}; {_WHERE_TO_LOOK}")
         return self._sent(perhaps, created), created
 
     def _find(self, pending: PendingRequest) -> tuple[PendingRequest, dict[str, Any] | None]:
