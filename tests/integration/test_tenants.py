@@ -130,8 +130,8 @@ def test_settings_that_the_attestor_refuses_from_a_policy(harness: Harness, spec
 def test_an_attestor_that_is_not_allowed_is_not_loaded(
     harness: Harness, is_named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Importing it runs its code: never because a policy and a CSR name it. What the operator names is imported once, at
-    the start, to check its settings, and decides nothing for those that may not use it.
+    """Importing it runs its code: never because a policy and a CSR name it. What the operator names is imported at the
+    start, to check its settings, and decides nothing for those that may not use it.
     """
     monkeypatch.delitem(sys.modules, FORBIDDEN, raising=False)
     named = {"forbidden": OperatorAttestor(namespaces=frozenset({"team-a"}))} if is_named else {}
