@@ -61,7 +61,7 @@ def test_a_segment_is_one_segment_and_decodes_to_the_name(name: str) -> None:
 
 def test_every_constant_is_complete() -> None:
     found = [value for value in vars(resources).values() if isinstance(value, Resource)]
-    assert len({(r.group, r.version, r.plural) for r in found}) == len(found) == 40
+    assert len({(r.group, r.version, r.plural) for r in found}) == len(found) == 41
     assert {r.plural for r in found if r.group == "attestation.cluster.x-k8s.io" and r.namespaced} == {
         "nodeattestationpolicies",
         "attestednodes",
