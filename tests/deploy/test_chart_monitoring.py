@@ -175,7 +175,7 @@ def test_the_dashboard_is_found_by_grafanas_sidecar() -> None:
         (with_monitoring(prometheusRule={"enabled": True, "disabled": ["NodeDown"]}), "there is no alert NodeDown"),
         (
             with_monitoring(prometheusRule={"runbookURL": f"{PAGE}#top"}, serviceMonitor={"interval": "often"}),
-            "(?s)/monitoring/prometheusRule/runbookURL.*/monitoring/serviceMonitor/interval",
+            "(?s)(?=.*/monitoring/prometheusRule/runbookURL)(?=.*/monitoring/serviceMonitor/interval)",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
