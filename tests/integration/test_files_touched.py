@@ -48,9 +48,13 @@ pytestmark = pytest.mark.slow
 
 ROOT: Final = Path(__file__).parents[2]
 PRODUCT: Final = tuple(f"{ROOT / folder}/" for folder in ("signer", "attestors"))
-NOT_COUNTED: Final = f"{ROOT / 'signer' / 'testing'}/"
+NOT_COUNTED: Final = (
+    f"{ROOT / 'signer' / 'testing'}/",
+    # The client asks it only when a chunk of an answer took so much CPU time as on a machine that is busy otherwise.
+    f"{ROOT / 'attestors/net/rate_limiter.py'}",
+)
 
-MOST_FILES: Final = 83
+MOST_FILES: Final = 82
 MOST_FILES_BEFORE_IT_IS_JUDGED: Final = 11
 MOST_FILES_BEFORE_THE_FIRST_CHECK: Final = 26
 
