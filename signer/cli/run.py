@@ -17,17 +17,10 @@ from attestors.registry import Registry
 from signer.audit.lines import AuditLogInUse
 from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, open_audit_log
 from signer.cli.access_webhook import CONCURRENT_WEBHOOK_CALLS, webhook_clients, webhook_server
-from signer.cli.arguments import (
-    add_access,
-    add_configuration,
-    add_management_cluster,
-    add_rotation,
-    add_ssh,
-    configuration_of,
-    require_installed,
-)
+from signer.cli.arguments import configuration_of, require_installed
 from signer.cli.collector import collect_less_often, freeze_existing_objects
-from signer.cli.leader_election import add_leader_election, leader_election
+from signer.cli.controller_arguments import add_controller_arguments
+from signer.cli.leader_election import leader_election
 from signer.cli.management import management_access
 from signer.cli.open_files import open_as_many_files_as_allowed
 from signer.cli.output import print_to_stderr
@@ -57,12 +50,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "usage or configuration; 4: lost its Lease."
     )
     parser.set_defaults(command=_run)
-    add_management_cluster(parser)
-    add_configuration(parser)
-    add_rotation(parser)
-    add_ssh(parser)
-    add_access(parser)
-    add_leader_election(parser)
+    add_controller_arguments(parser)
     parser.add_argument(
         "--workers-per-cluster",
         type=_positive,

@@ -11,19 +11,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from attestors.registry import Registry
-from signer.cli.arguments import (
-    add_access,
-    add_configuration,
-    add_management_cluster,
-    add_rotation,
-    add_ssh,
-    configuration_of,
-)
+from signer.cli.arguments import configuration_of
 from signer.cli.check.cluster_checks import MANAGEMENT_CLUSTER, cluster_findings
 from signer.cli.check.configuration_checks import configuration_findings
 from signer.cli.check.findings import Finding, any_needs_attention, as_json, needs_attention, not_checked, show
 from signer.cli.check.grants import ServiceAccount, ThisUser
-from signer.cli.leader_election import add_leader_election, leader_election
+from signer.cli.controller_arguments import add_controller_arguments
+from signer.cli.leader_election import leader_election
 from signer.cli.management import management_access
 from signer.cli.output import add_output, print_result
 from signer.configuration import Configuration
@@ -47,12 +41,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         help="check the grants of this ServiceAccount of the controller's namespace, which needs create on "
         "subjectaccessreviews (default: those of the user of --kubeconfig)",
     )
-    add_management_cluster(parser)
-    add_configuration(parser)
-    add_rotation(parser)
-    add_ssh(parser)
-    add_access(parser)
-    add_leader_election(parser)
+    add_controller_arguments(parser)
     add_output(parser)
 
 
