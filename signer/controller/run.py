@@ -481,7 +481,7 @@ async def _run(
                     ]
                     options.health.started()
                     started(caches, fleet)
-                    _LOG.info("started", extra={"attestors": sorted(options.registry.providers)})
+                    _LOG.info("started", extra={"attestors": sorted(configuration.attestors)})
                     await stop.wait()
                     _LOG.info("draining")
                     await fleet.drain(DRAIN_SECONDS)

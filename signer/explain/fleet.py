@@ -199,7 +199,10 @@ class ClusterStatus:
             if not self.authority.not_readable:
                 needs.append(f"no CA: {self.authority.message}")
         elif self.authority.not_after - now < AUTHORITY_WARNING:
-            needs.append(f"its CA expires at {self.authority.not_after:%Y-%m-%d %H:%M} UTC")
+            needs.append(
+                f"its CA expires at {self.authority.not_after:%Y-%m-%d %H:%M} UTC: before you rotate it, run "
+                f"node-attestation-controller rotate {self.cluster} preflight"
+            )
         needs += kubeconfig_needs(self.cluster, self.kubeconfig, now)
         return tuple(printable(need) for need in needs)
 

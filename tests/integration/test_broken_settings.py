@@ -49,6 +49,8 @@ def test_it_is_logged_and_not_ready_and_other_attestors_work(
     assert (one, message) == (logging.ERROR, "attestors.composite.settings: attestors must name 2 or 3 attestors")
     assert everywhere.startswith("attestors.tpm.settings: endorsementRootsFolder: ")
     assert of_team.startswith("attestors.tpm.settingsByNamespace.team-a: ")
+    started = [record.__dict__["attestors"] for record in caplog.records if record.message == "started"]
+    assert started == [["composite", "keyed-mac", "tpm"]], "those that the configuration allows"
     roots.mkdir()
     (roots / "root.pem").write_bytes(root())
     wait_until(lambda: counted(controller) == 2, "the folder is found once it is mounted")

@@ -144,6 +144,13 @@ def test_nodes_attested_by_an_attestor_that_would_be_denied_now(
     assert any("with an attestor that the policy authorizes" in step for step in report["steps"])
 
 
+def test_groups_of_bootstrap_tokens_that_cannot_be_read(cluster: WorldCluster, run: Run) -> None:
+    embedded_api(cluster).faults.inject("GET */namespaces/kube-system/secrets", status=403, times=None)
+    notes = found(run, "workload")[1]["notes"]
+    (note,) = (note for note in notes if note.startswith("Groups of bootstrap tokens were not checked: "))
+    assert "a kubeconfig of workload-kubeconfig --bootstrap-tokens" in note
+
+
 def test_where_the_policy_is_below_the_operators_floors(
     harness: Harness, cluster: WorldCluster, run: Run, tmp_path: Path
 ) -> None:

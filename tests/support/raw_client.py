@@ -93,6 +93,7 @@ class Watch(ClosedAtTheEnd):
     def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
         self._connection = connection
         self._socket = connection.sock
+        self._socket.settimeout(None)  # a stream without events for a long time has not ended
         self._response = response
         self._events: queue.Queue[WatchEvent | None] = queue.Queue()
         self._thread = threading.Thread(target=self._read, daemon=True)

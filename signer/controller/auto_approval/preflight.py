@@ -270,6 +270,12 @@ async def preflight(
     )
 
 
+_GRANT_TOKENS: Final = (
+    "Role node-attestation-bootstrap-tokens of deploy/rbac/workload.yaml grants it, as does a kubeconfig of "
+    "workload-kubeconfig --bootstrap-tokens."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _WorkloadReport:
     """What the workload cluster says."""
@@ -286,7 +292,7 @@ async def _read_workload(
     grants = await read_grants(workload)
     tokens = await read_token_groups(workload)
     if isinstance(tokens, TokensUnread):
-        notes.append(f"Groups of bootstrap tokens were not checked: {tokens.cause}.")
+        notes.append(f"Groups of bootstrap tokens were not checked: {tokens.cause}. {_GRANT_TOKENS}")
     groups = frozenset() if isinstance(tokens, TokensUnread) else tokens
     openings = await openings_of(workload, reviewed_identities(grants, sorted(groups, key=sorted)))
     unknown: tuple[UnknownNode, ...] = ()

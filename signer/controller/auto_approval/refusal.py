@@ -42,6 +42,7 @@ POLICIES: Final = (TOKENS, NODES)
 NOT_PROVEN: Final = "NotProven"
 NOT_SERVED: Final = "NotServed"
 GRANTS: Final = "role node-attestation-admission-policies of deploy/rbac/workload.yaml"
+JUST_WRITTEN: Final = "just installed: an API server applies it within seconds, and it is asked again soon"
 _MEANWHILE: Final = "meanwhile only the removal of bindings keeps requests from being approved (AutoApprovalRemoved)"
 
 
@@ -149,7 +150,8 @@ class BuiltinRequestRefusal:
         match await try_install(one.policy, client):
             case Installed(policy, binding):
                 self._note_written(one, policy, binding)
-                await self._prove(client, one, findings, NOT_PROVEN, "")
+                is_new = not (policy is binding is Written.UNCHANGED)
+                await self._prove(client, one, findings, NOT_PROVEN, JUST_WRITTEN if is_new else "")
             case NotAllowed(message):
                 why = f"the controller may not install it: {message}; grant {GRANTS}"
                 await self._prove(client, one, findings, "Forbidden", why)

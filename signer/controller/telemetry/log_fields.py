@@ -43,7 +43,7 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "published": "The published head of that chain.",
         "binding": "Name of a ClusterRoleBinding.",
         "subresources": "Subresources that the ClusterRoleBinding granted.",
-        "attestors": "Installed attestors.",
+        "attestors": "Attestors that the configuration allows.",
         "flag": "Command line flag.",
         "address": "Address of a server; at the gateway, from where a person comes.",
         "kubeadmConfigs": "Number of known KubeadmConfigs.",

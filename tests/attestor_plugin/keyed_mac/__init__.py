@@ -7,9 +7,17 @@ This module is what the entry point names. It stays light: the controller and th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from attestors.contract import Attestor, AttestorDescription, AttestorSettings, Freshness, Security
+from attestors.contract import (
+    Attestor,
+    AttestorDescription,
+    AttestorSettings,
+    Freshness,
+    Security,
+    SettingsFinding,
+)
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -45,6 +53,15 @@ class KeyedMACAttestor:
         from keyed_mac.node import agent_plugin_from
 
         return agent_plugin_from(settings)
+
+    def check_operator_settings(self, operator: Mapping[str, Any], now: datetime) -> tuple[SettingsFinding, ...]:
+        """Check the settings before the first request: no policy can complete them.
+
+        Raises:
+            InvalidSettings: as :meth:`server_plugin`.
+        """
+        self.server_plugin(AttestorSettings(operator=operator))
+        return ()
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
         """All of them: a MAC is good for the one key that it was made for, and for no other request."""

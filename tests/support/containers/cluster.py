@@ -22,7 +22,7 @@ from tests.support.kubectl import run_kubectl
 from tests.support.processes import ProgramFailed, wait_until
 from tests.support.raw_client import RawClient, WatchEvent
 
-_READY_SECONDS: Final = 60.0
+_READY_SECONDS: Final = 180.0
 _SINCE_END_OF_INPUT: Final = (1, 30)
 """Since then, an API server speaks ``v5.channel.k8s.io``."""
 _LOG_CHARACTERS: Final = 4000
@@ -100,7 +100,7 @@ class ContainerCluster:
         raise AssertionError("unreachable: the events end by an exception")
 
     def _events(self, collection: str, known: Mapping[str, Any]) -> Iterator[WatchEvent]:
-        """What happens to an object after what is ``known`` of it. Raises ``NotReady`` after a minute."""
+        """What happens to an object after what is ``known`` of it. Raises ``NotReady`` after three minutes."""
         name, version = known["metadata"]["name"], known["metadata"]["resourceVersion"]
         deadline = time.monotonic() + _READY_SECONDS
         last: Mapping[str, Any] = known

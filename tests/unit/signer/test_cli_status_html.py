@@ -111,7 +111,11 @@ def test_what_needs_attention_comes_first() -> None:
     assert page.styles["bad"][:2] == ["default/staging needs attention", "True"]
     assert page.styles["bad"][-2:] == ["Overdue", "Unattested"]
     later = replace(healthy(), authority=AuthorityLife(MOMENT + timedelta(days=1)))
-    assert "its CA expires at 2026-11-22 13:30 UTC" in Page(as_html([later], MOMENT)).styles["bad"]
+    ends = (
+        "its CA expires at 2026-11-22 13:30 UTC: before you rotate it, run node-attestation-controller rotate "
+        "default/production preflight"
+    )
+    assert ends in Page(as_html([later], MOMENT)).styles["bad"]
 
 
 @pytest.mark.slow

@@ -146,6 +146,14 @@ async def test_what_is_stored_and_not_applied_is_not_proven(harness: Harness) ->
     assert "since 2026-03-01 13:00 UTC" in (await harness.refuse()).message
 
 
+async def test_what_was_just_installed_is_asked_again_soon(harness: Harness) -> None:
+    harness.api.in_force = False
+    found = await harness.refuse()
+    assert (found.met, found.reason) == (False, "NotProven")
+    assert f"{TOKENS.policy.name}: just installed: an API server applies it within seconds" in found.message
+    assert "just installed" not in (await harness.refuse()).message, "by now it should apply"
+
+
 @pytest.mark.parametrize("path", sorted(EVERY_PATH))
 async def test_who_deletes_it_is_reported(harness: Harness, path: str) -> None:
     assert "somebody" not in (await harness.refuse()).message
