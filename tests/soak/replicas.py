@@ -156,6 +156,11 @@ class Replicas:
         changes = sum(log.read_text(errors="replace").count(_NEW_SHARDS) for log in self._logs())
         return Ran(self._starts, tuple(self._divisions), changes)
 
+    @property
+    def seen_divisions(self) -> frozenset[str]:
+        """The ways in which replicas have shared the work so far, as texts."""
+        return frozenset(self._divisions)
+
     def complaints(self) -> list[str]:
         """Log lines that show a defect."""
         found = []

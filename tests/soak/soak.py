@@ -29,9 +29,12 @@ from tests.soak.world import World, open_world
 from tests.support.processes import Programs
 
 _PROGRESS_SECONDS: Final = 5.0
-_FIRST_JOIN_SECONDS: Final = 60.0
+_FIRST_JOIN_SECONDS: Final = 180.0
 """Time limit of the first joins, before faults start: a setup that does not work is not tested under faults."""
-_END_SECONDS: Final = 40.0
+_END_SECONDS: Final = 120.0
+_LOOK_SECONDS: Final = 0.5
+_FEWEST_DISRUPTIONS: Final = 4
+"""Kinds of disruptions without which a soak test says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Plan:
 
     seconds: float
     seed: int
+    most_seconds: float = 0.0
+    """The faults go on up to this long, if a slow machine has not yet met what a soak test is for."""
     real_workload_clusters: int = 2
     nodes_at_once: int = 6
     """In each permanent cluster."""
@@ -58,13 +63,14 @@ class Plan:
         return cls(
             seconds,
             seed,
+            most_seconds=seconds + 90.0,
             real_workload_clusters=0,
             nodes_at_once=4,
             replicas=2,
             sharings=(0, 4),
             pace=Pace(1.0, 5.0, lasting_seconds=2.5),
             stall_seconds=3.0,
-            settle_seconds=90.0,
+            settle_seconds=180.0,
         )
 
 
@@ -148,6 +154,9 @@ class _Soak:
         )
         everything = asyncio.gather(chaos.run(), passing.run(), *nodes)
         await asyncio.wait({everything}, timeout=plan.seconds)  # ends early if one of them fails
+        until = time.monotonic() + plan.most_seconds - plan.seconds
+        while not self._has_met_enough(replicas) and time.monotonic() < until and not everything.done():
+            await asyncio.wait({everything}, timeout=_LOOK_SECONDS)
         chaos.enough.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(plan.settle_seconds):
@@ -157,6 +166,15 @@ class _Soak:
                 for change in (chaos.rotate_all, chaos.add_all_again):
                     await change()
                     await asyncio.gather(*(self._last_node(traffic, change.__name__).live() for traffic in traffics))
+
+    def _has_met_enough(self, replicas: Replicas) -> bool:
+        disruptions = self._ledger.disruptions
+        return (
+            len(disruptions) >= _FEWEST_DISRUPTIONS
+            and disruptions["Cluster added"] > 0
+            and self._ledger.impostors_denied > 0
+            and len(replicas.seen_divisions) == len(self._plan.sharings)
+        )
 
     def _last_node(self, traffic: Traffic, after: str) -> HonestNode:
         name = f"{after}-{traffic.cluster.name}".replace("_", "-")
