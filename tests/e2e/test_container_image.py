@@ -17,6 +17,7 @@ from tests.e2e.installation import Installation, installation
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.contained import security_options
 from tests.support.container_engine import ContainerEngine, EngineFailed, container_engine
+from tests.support.image_registry import image_registry
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -97,6 +98,26 @@ def test_the_node_image_of_the_quick_start_has_the_plugin(engine: ContainerEngin
     said = engine.run("localhost/worker", "-c", script, options=["--entrypoint=sh"]).split()
     assert said[0] == "kubelet-authenticator"
     assert said[2:] == ["/etc/systemd/system/kubelet-authenticator.service", "/tmp:"]
+
+
+def test_a_registry_gives_back_what_the_documents_push(engine: ContainerEngine, image: str) -> None:
+    """To a machine that has never seen the image, as a node of the management cluster."""
+    text = (ROOT / "docs/first-cluster.md").read_text(encoding="utf-8")
+    [command] = re.findall(r"^podman (push .*)$", text, flags=re.MULTILINE)
+    name = command.split()[-1]
+    of, _, repository = name.partition("/")
+    try:
+        with image_registry() as registry, container_engine(has_base=False) as node:
+            there = registry.instead_of(of)
+            engine.do("tag", image, name)
+            engine.do(*shlex.split(command), f"{registry.address}/{repository}", environment=there)
+            with pytest.raises(EngineFailed, match="manifest unknown"):
+                node.do("pull", f"{name}-other", environment=there)
+            node.do("pull", "--quiet", name, environment=there)
+            assert node.do("inspect", "--format={{.Id}}", name) == engine.do("inspect", "--format={{.Id}}", image)
+            assert node.run(name, "--version").startswith("node-attestation-controller ")
+    except MissingPart as missing:
+        skip_or_fail(missing)
 
 
 @pytest.fixture(scope="module")

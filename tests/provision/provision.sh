@@ -35,8 +35,8 @@ for argument in "$@"; do
         ;;
     image)
         # runc, because crun of Debian 12 does not start where cgroups are of both versions.
-        packages+=(podman runc mmdebstrap)
-        programs+=(podman runc)
+        packages+=(podman runc mmdebstrap docker-registry)
+        programs+=(podman runc docker-registry)
         base="$built/python-base.tar"
         ;;
     containers)

@@ -1,6 +1,6 @@
 """Builds an image with podman and runs it, in a temporary store.
 
-It uses no registry: ``tests/provision/build-base-image.sh`` makes the base image.
+Its base image is of no registry: ``tests/provision/build-base-image.sh`` makes it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import resource
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -75,19 +75,20 @@ class ContainerEngine:
         """Run a container; returns its output. Raises ``EngineFailed``."""
         return _run(self.run_command(image, arguments, options))
 
-    def do(self, *arguments: str, context: Path | None = None) -> str:
-        """Run podman; returns its output. Raises ``EngineFailed``."""
-        return _run([*self._command, *arguments], context)
+    def do(self, *arguments: str, context: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
+        """Run podman, with more in its environment; returns its output. Raises ``EngineFailed``."""
+        return _run([*self._command, *arguments], context, environment)
 
 
 @contextlib.contextmanager
-def container_engine() -> Iterator[ContainerEngine]:
-    """An engine with the base image. Raises ``MissingPart``."""
+def container_engine(*, has_base: bool = True) -> Iterator[ContainerEngine]:
+    """An engine with the base image, or with no image. Raises ``MissingPart``."""
     podman, archive = _find()
     store = Path(tempfile.mkdtemp(prefix="containers-"))
     try:
         engine = ContainerEngine(podman, store)
-        engine.import_base(archive)
+        if has_base:
+            engine.import_base(archive)
         yield engine
         engine.do("rm", "--all", "--force")
     finally:
@@ -115,8 +116,9 @@ def _remove(store: Path) -> None:
     shutil.rmtree(store)
 
 
-def _run(command: Sequence[str], folder: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_BUILD_SECONDS)
+def _run(command: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
+    variables = {**os.environ, **(environment or {})}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_BUILD_SECONDS, env=variables)
     if done.returncode != 0:
         raise EngineFailed(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout
