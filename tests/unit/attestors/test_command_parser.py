@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from signer.offline.command_parser import CommandParser
+from attestors.command_parser import CommandParser
 
 HINT: Final = "Type `program --help` for what it takes.\n"
 COMMAND_HINT: Final = "Type `program status --help` for what it takes.\n"
