@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from node_access.daemon import SOCKET, Daemon
 from node_access.machine import Machine
 from node_access.node_files import FOLDER as NODE_FOLDER
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="node-access-sessions", description=__doc__)
+    parser = CommandParser(prog="node-access-sessions", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="serve sshd's principals command, and end sessions in time")
     listing = commands.add_parser("list", help="print the sessions, as JSON")

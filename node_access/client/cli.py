@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from node_access.client import connecting, doctor, file_commands, grant_commands, sessions
 from node_access.client.access import KEY_FROM_STANDARD_INPUT
 from node_access.client.arguments import add_address, add_folder, add_management, add_request, add_way
@@ -84,7 +85,7 @@ def _name() -> str:
 
 def parser(name: str = "node-access") -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=name,
         description="Reach the nodes of a Cluster by SSH, with a grant that ends. Talks to the management cluster "
         "through kubectl.",

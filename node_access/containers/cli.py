@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from node_access.containers.agent import SESSIONS, SOCKET, Agent, Files
 from node_access.containers.finding import RUNTIME_ROOT, TASKS, Bundles, NotOpen, open_container
 from node_access.containers.running import PROGRAMS
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="node-access-containers", description=__doc__)
+    parser = CommandParser(prog="node-access-containers", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="serve sessions, and keep the users of containers")
     listing = commands.add_parser("list", help="print the containers, as JSON")

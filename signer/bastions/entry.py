@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from node_access.bastions.contract import InvalidSettings, ProviderUnavailable
 from signer.bastions.configuration import BastionConfiguration, read_bastion_configuration
 from signer.bastions.controller import BastionController
@@ -54,7 +55,7 @@ class BastionHealth:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=_PROGRAM, description="Makes the bastions of access grants, and removes them."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

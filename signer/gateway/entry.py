@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from signer.configuration import NAMESPACE, NAMESPACE_FORM, InvalidConfiguration
 from signer.controller.diagnostics.listening import listen_address
 from signer.controller.diagnostics.program import (
@@ -31,7 +32,7 @@ _CONNECTIONS: Final = 8
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=_PROGRAM, description="Opens containers of workload clusters by SSH, for the creators of access grants."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
