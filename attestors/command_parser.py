@@ -27,12 +27,14 @@ class CommandParser(argparse.ArgumentParser):
 
     A word that nothing takes is an error of the command that it was given to, and not of the program. The value of an
     unknown flag is not shown: the flag may be misspelt, and its value a secret. ``shows_words=False`` is for programs
-    whose standard error goes to a log: they show no other word that nothing takes either.
+    whose standard error goes to a log: they show no other word that nothing takes either. ``of_words`` says more about
+    such words.
     """
 
-    def __init__(self, *arguments: Any, shows_words: bool = True, **options: Any) -> None:
+    def __init__(self, *arguments: Any, shows_words: bool = True, of_words: str = "", **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._shows_words = shows_words
+        self._of_words = f"; {of_words}" if of_words else ""
         self._words: Sequence[str] = ()
         self._has_commands = False
 
@@ -46,6 +48,8 @@ class CommandParser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         """As argparse has it, but nothing is left over."""
         self._words = sys.argv[1:] if args is None else args
+        if self._has_commands and (unknown := self._unknown_flags()):
+            self._refuse_words(unknown)  # before the command reports what it lacks
         found, left = super().parse_known_args(args, namespace)
         if left:
             self._refuse_words(left)
@@ -101,7 +105,7 @@ class CommandParser(argparse.ArgumentParser):
                 _closest((flag.partition("=")[0] for flag in flags), known),
             )
         shown = _shown(shlex.join(words)) if self._shows_words else "a word without a flag"
-        self._refuse(f"unknown arguments: {shown}")
+        self._refuse(f"unknown arguments: {shown}{self._of_words}")
 
     def _refuse(self, message: str, closest: str = "") -> NoReturn:
         meant = f"Did you mean {closest}? " if closest else ""
