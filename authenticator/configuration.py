@@ -246,7 +246,9 @@ def _read_file(named: str | None) -> tuple[Path | None, Mapping[str, Any]]:
             data = file.read(_MAXIMUM_FILE_BYTES + 1)
     except FileNotFoundError:
         if named:
-            raise InvalidConfiguration(f"{path}: there is no such file") from None
+            raise InvalidConfiguration(
+                f"{path}: there is no such file: write it, or name another with --config"
+            ) from None
         return None, {}
     except OSError as error:
         kind = InvalidConfiguration if error.errno in _PERMANENT_ERRORS else UnreadableConfiguration

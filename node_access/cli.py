@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from attestors.command_parser import EXIT_USAGE, CommandParser
 from node_access.daemon import SOCKET, Daemon
 from node_access.machine import Machine
 from node_access.node_files import FOLDER as NODE_FOLDER
@@ -22,7 +23,9 @@ from node_access.reports import write
 from node_access.service import Stop, notify
 from node_access.values import Session
 
+_PROGRAM: Final = "node-access-sessions"
 _USER: Final = "node-access"
+_EXIT_FAILED: Final = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="node-access-sessions", description=__doc__)
+    parser = CommandParser(
+        prog=_PROGRAM, description="Serves sshd's principals command and ends sessions, or lists them."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="serve sshd's principals command, and end sessions in time")
     listing = commands.add_parser("list", help="print the sessions, as JSON")
@@ -47,14 +52,17 @@ def _run(options: argparse.Namespace) -> int:
     try:
         allowed = pwd.getpwnam(_USER).pw_uid
     except KeyError:
-        print(f"there is no user {_USER}: run systemd-sysusers", file=sys.stderr)
-        return 2
+        return _end(EXIT_USAGE, f"there is no user {_USER}: run systemd-sysusers")
     clock = SystemClock()
     sessions = Sessions(Machine(), NodeFiles(options.folder), Records(RECORDS_FOLDER, FALLBACK_FOLDER), write, clock)
-    sessions.restore()
+    try:
+        sessions.restore()
+        daemon = Daemon(sessions, path=SOCKET, allowed_user=allowed, report=write, clock=clock, alive=notify)
+    except OSError as error:  # of another user than root, or without the folders that systemd makes
+        where = error.filename or SOCKET
+        return _end(EXIT_USAGE, f"{where}: {error.strerror}: start it by `systemctl start {_PROGRAM}`")
     stop = Stop()
     stop.listen()
-    daemon = Daemon(sessions, path=SOCKET, allowed_user=allowed, report=write, clock=clock, alive=notify)
     try:
         daemon.run(stop)
     finally:
@@ -67,8 +75,7 @@ def _list(options: argparse.Namespace) -> int:
     try:
         sessions, unusable = Records(RECORDS_FOLDER, FALLBACK_FOLDER).load()
     except OSError as error:
-        print(f"{error.filename}: {error.strerror}; the records are root's", file=sys.stderr)
-        return 1
+        return _end(_EXIT_FAILED, f"{error.filename}: {error.strerror}: only root may read the records")
     revocations = NodeFiles(options.folder).revocations()
     document = {
         "sessions": [_shown(session) for session in sessions],
@@ -77,6 +84,11 @@ def _list(options: argparse.Namespace) -> int:
     }
     print(json.dumps(document, indent=2))
     return 0
+
+
+def _end(code: int, why: str) -> int:
+    print(f"{_PROGRAM}: {why}", file=sys.stderr)
+    return code
 
 
 def _shown(session: Session) -> dict[str, object]:

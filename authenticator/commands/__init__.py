@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import threading
 import traceback
 from importlib.metadata import version
-from typing import Final, NoReturn
+from typing import Final
 
+from attestors.command_parser import CommandParser
 from attestors.standard_output import OutputNotWritten, checked_argparse_output, prepare_streams
 from authenticator.commands import agent, credential, prepare, request, status, tpm
 from authenticator.commands.arguments import report
@@ -82,36 +82,17 @@ def _exit_past_threads(threads: set[threading.Thread], code: int) -> None:
         os._exit(code)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {_without_values(message)}\n")
-
-
-def _without_values(message: str) -> str:
-    """Remove values from argparse's message: an unknown argument may be a misspelt flag with a secret as its value."""
-    what, colon, words = message.partition("unrecognized arguments: ")
-    if colon:
-        flags = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
-        return f"{what}{colon}{' '.join(flags) or 'a word without a flag'}"
-    what, colon, words = message.partition("ambiguous option: ")
-    if colon:
-        given, could_match, known = words.rpartition(" could match ")
-        return f"{what}{colon}{given.partition('=')[0]}{could_match}{known}"
-    what, ignored, _ = message.partition("ignored explicit argument ")
-    return f"{what}it takes no value" if ignored else message
-
-
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    top = _Parser(
+    top = CommandParser(
         prog="kubelet-authenticator",
         description="The node's program of node attestation: the kubelet's exec credential plugin, and its agent.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        shows_words=False,
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {version('capi-node-attestation')}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
     for module in (credential, prepare, agent, request, status, tpm):
         module.add(commands)
     return top

@@ -18,6 +18,9 @@ API_VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
 KIND = "ExecCredential"
 
 _MAXIMUM_INFO_CHARACTERS = 1024 * 1024
+_WHO_RUNS_IT = (
+    "a kubelet or kubectl runs `credential` through the exec stanza of a kubeconfig; by hand, use `status` or `request`"
+)
 
 
 class UnusableExecInfo(ValueError):
@@ -42,18 +45,15 @@ def parse_info(text: str) -> ExecInfo:
         UnusableExecInfo: it is empty, not an ExecCredential, or of an unknown version.
     """
     if not text:
-        raise UnusableExecInfo(
-            f"{INFO_VARIABLE} is not set: a kubelet or kubectl runs `credential` through the exec stanza of a "
-            "kubeconfig; by hand, use `status` or `request`"
-        )
+        raise UnusableExecInfo(f"{INFO_VARIABLE} is not set: {_WHO_RUNS_IT}")
     if len(text) > _MAXIMUM_INFO_CHARACTERS:
         raise UnusableExecInfo(f"{INFO_VARIABLE} is longer than {_MAXIMUM_INFO_CHARACTERS} characters")
     try:
         info = json.loads(text)
     except (ValueError, RecursionError):
-        raise UnusableExecInfo(f"{INFO_VARIABLE} is not JSON") from None
+        raise UnusableExecInfo(f"{INFO_VARIABLE} is not JSON: {_WHO_RUNS_IT}") from None
     if not isinstance(info, dict) or info.get("kind") != KIND:
-        raise UnusableExecInfo(f"{INFO_VARIABLE} is not an {KIND}")
+        raise UnusableExecInfo(f"{INFO_VARIABLE} is not an {KIND}: {_WHO_RUNS_IT}")
     api_version = info.get("apiVersion")
     if api_version not in API_VERSIONS:
         raise UnusableExecInfo(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from node_access.client.access import Choices, Client
 from node_access.client.addresses import COMMAND_VARIABLE, URL_VARIABLE, AddressSources
@@ -17,6 +19,23 @@ from node_access.client.kubectl import Kubectl, KubectlSettings
 from node_access.client.manifests import GrantRequest
 from node_access.client.terminal import is_terminal, say
 from node_access.client.words import duration, login_name, network, object_name
+
+_LONGEST_SECONDS: Final = 86_400
+
+
+def seconds(text: str) -> float:
+    """The value of a flag that is a time in seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none, or longer than a day.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= _LONGEST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text[:64]!a} is not a number of seconds from 0 to {_LONGEST_SECONDS}")
+    return found
 
 
 def add_management(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +64,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--bastion", default="", metavar="PROVIDER", help="or None (default: the policy's)")
     group.add_argument("--user", default="", metavar="NAME", help="your name, for API servers before 1.28")
     group.add_argument("--identity", default="", metavar="FILE", help="an existing key, which may be on a FIDO token")
-    group.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="for the grant to be ready")
+    group.add_argument("--timeout", type=seconds, default=300.0, metavar="SECONDS", help="for the grant to be ready")
     group.add_argument("--no-keepalive", action="store_true", help="start no background process with heartbeats")
     add_address(parser)
 
@@ -81,7 +100,13 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 
 
 def kubectl_of(options: argparse.Namespace) -> Kubectl:
-    """kubectl for the management cluster that the options name."""
+    """kubectl for the management cluster that the options name.
+
+    Raises:
+        WrongUse: the namespace is none, or the kubeconfig is no file.
+    """
+    if options.kubeconfig:
+        _require_file("--kubeconfig", options.kubeconfig)
     settings = KubectlSettings(
         program=options.kubectl,
         kubeconfig=os.path.abspath(options.kubeconfig) if options.kubeconfig else "",
@@ -90,6 +115,18 @@ def kubectl_of(options: argparse.Namespace) -> Kubectl:
         environment="" if options.kubeconfig else os.environ.get("KUBECONFIG", ""),
     )
     return Kubectl(settings, terminal=is_terminal(), on_login=say).pinned()
+
+
+def _require_file(flag: str, path: str) -> None:
+    """Of the errors of kubectl, not each names the file.
+
+    Raises:
+        WrongUse: there is no such file.
+    """
+    if not os.path.exists(path):
+        raise WrongUse(f"{flag}: {path[:253]!a}: there is no such file")
+    if os.path.isdir(path):
+        raise WrongUse(f"{flag}: {path[:253]!a} is a folder: name a file in it")
 
 
 def folders_of(options: argparse.Namespace) -> GrantFolders:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from node_access.client import connecting, doctor, file_commands, grant_commands, sessions
 from node_access.client.access import KEY_FROM_STANDARD_INPUT
-from node_access.client.arguments import add_address, add_folder, add_management, add_request, add_way
+from node_access.client.arguments import add_address, add_folder, add_management, add_request, add_way, seconds
 from node_access.client.errors import ClientFailed, WrongUse
 from node_access.client.signals import Signalled, end_by
 from node_access.client.terminal import say
@@ -84,7 +85,7 @@ def _name() -> str:
 
 def parser(name: str = "node-access") -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=name,
         description="Reach the nodes of a Cluster by SSH, with a grant that ends. Talks to the management cluster "
         "through kubectl.",
@@ -103,7 +104,10 @@ def parser(name: str = "node-access") -> argparse.ArgumentParser:
 
 def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     ssh = commands.add_parser(
-        "ssh", help="log in to a node or a container", usage="%(prog)s [OPTIONS] NODE[.CLUSTER] [-- COMMAND ...]"
+        "ssh",
+        help="log in to a node or a container",
+        usage="%(prog)s [OPTIONS] NODE[.CLUSTER] [-- COMMAND ...]",
+        of_words="a command for the node follows --",
     )
     ssh.add_argument("node", metavar="NODE[.CLUSTER]", help=_NODE_OR_CONTAINER)
     ssh.add_argument("-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="for ssh")
@@ -149,7 +153,7 @@ def _add_grants(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     show.set_defaults(command=grant_commands.show_one)
     extend = actions.add_parser("extend", help="send one heartbeat, and write the new certificates")
     extend.add_argument("grant", metavar="GRANT")
-    extend.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for the answer")
+    extend.add_argument("--timeout", type=seconds, default=60.0, metavar="SECONDS", help="for the answer")
     extend.set_defaults(command=grant_commands.extend)
     revoke = actions.add_parser("revoke", help="end grants, and their sessions")
     revoke.add_argument("grants", nargs="+", metavar="GRANT")
@@ -186,7 +190,7 @@ def _add_files(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     connecting_to.add_argument("addresses", nargs="+", metavar="ADDRESS", help="in the order in which to try them")
     connecting_to.add_argument("--through", default="", metavar="HOST", help="the bastion, as --config names it")
     connecting_to.add_argument("--config", default="", metavar="FILE", help="of ssh, for the bastion")
-    connecting_to.add_argument("--pause", type=float, default=5.0, metavar="SECONDS", help="before the next address")
+    connecting_to.add_argument("--pause", type=seconds, default=5.0, metavar="SECONDS", help="before the next address")
     connecting_to.set_defaults(command=connecting.connect)
     agent = commands.add_parser("agent", help="keep a grant of this machine alive until it ends; others start it")
     agent.add_argument("grant", metavar="GRANT", help="name, NAMESPACE/NAME or UID")

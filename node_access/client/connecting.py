@@ -53,7 +53,7 @@ class _Attempt:
 def connect(options: argparse.Namespace) -> int:
     """Hand the connection to the ssh that started this program."""
     if options.port not in _PORTS:
-        raise WrongUse(f"{options.port} is no port")
+        raise WrongUse(f"{options.port} is no port: give a number from 1 to 65535")
     try:
         addresses = [parse_host_principal(one) for one in options.addresses]
     except SSHRefused as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,8 +24,8 @@ from node_access.client.node_files import needs_touch
 from node_access.client.openssh import NotOpenSSH, openssh_version
 from node_access.client.programs import run_bounded
 from node_access.client.ssh_agent import SSHAgent, agent_address
-from node_access.client.tables import table
-from node_access.client.terminal import show
+from node_access.client.tables import lines_of, table
+from node_access.client.terminal import show, width_of
 from node_access.client.touching import program
 from node_access.client.words import CONTAINER_MARK, login_name, object_name, printable, time
 
@@ -92,13 +93,13 @@ def doctor(options: argparse.Namespace) -> int:
         checks.append(("other ways in", lambda: _ways_in(client, cluster)))
     found = [(name, finding) for name, check in checks for finding in _findings(check)]
     rows = [(name, _WORDS[type(finding)], finding.what) for name, finding in found]
-    width = 80 - max(len(name) for name, _ in found) - 11
+    width = width_of(sys.stdout)
     split = [
-        (name if at == 0 else "", word if at == 0 else "", what[at : at + width])
+        (name if number == 0 else "", word if number == 0 else "", line)
         for name, word, what in rows
-        for at in range(0, max(1, len(what)), width)
+        for number, line in enumerate(lines_of(what, width - max(len(name) for name, _ in found) - 11))
     ]
-    show(table(("CHECK", "RESULT", ""), split, shrink=(2,)))
+    show(table(("CHECK", "RESULT", ""), split, shrink=(2,), width=width))
     return 1 if any(isinstance(finding, Failed) for _, finding in found) else 0
 
 

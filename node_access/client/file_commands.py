@@ -24,19 +24,20 @@ from node_access.client.locks import Busy
 from node_access.client.ssh_agent import SSHAgent, agent_address
 from node_access.client.ssh_files import access_of, known_hosts
 from node_access.client.terminal import say, show
-from node_access.client.words import object_name
+from node_access.client.words import login_name, object_name
 
 USER_CONFIG = "~/.ssh/config"
 
 
 def config(options: argparse.Namespace) -> int:
     """Write the files of every live grant of this machine again, and perhaps the one line of ``~/.ssh/config``."""
+    login = login_name(options.login) if options.login else ""
     client = client_of(options)
     client.folders.forget_ended()
     count = 0
     for folder, record in client.folders.all():
         if not folder.why_ended and client.is_here(record):
-            count += _write(client, folder, record, options.login)
+            count += _write(client, folder, record, login)
     line = f'Include "{client.folders.pattern}"'
     if not options.install:
         say(f"{_counted(count)}; the first line of {USER_CONFIG}, or use --install:")

@@ -6,6 +6,7 @@ import argparse
 import json
 import secrets
 import shlex
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +24,7 @@ from node_access.client.lifecycle import is_ready, state, why_ended, why_over
 from node_access.client.manifests import approval_manifest, heartbeat_patch
 from node_access.client.ssh_files import names_of
 from node_access.client.tables import fields, table
-from node_access.client.terminal import ask, confirm, is_terminal, say, show, tell
+from node_access.client.terminal import ask, confirm, is_terminal, say, show, tell, width_of
 from node_access.client.words import (
     ContainerDestination,
     Destination,
@@ -65,6 +66,8 @@ def _target(options: argparse.Namespace) -> tuple[str, Target]:
         return containers[0].cluster, target_of(containers[0])
     nodes = tuple(one.node for one in found if isinstance(one, Destination))
     clusters = {one.cluster for one in found} or ({options.cluster} - {""})
+    if found and options.all_nodes:
+        raise WrongUse("--all-nodes is every node of --cluster: leave it out, or name no node")
     if len(clusters) != 1 or bool(found) is options.all_nodes:
         raise WrongUse("name nodes of one Cluster as NODE.CLUSTER, or use --all-nodes with --cluster")
     return clusters.pop(), node_target(nodes)
@@ -77,7 +80,7 @@ def list_grants(options: argparse.Namespace) -> int:
         _show_json({"apiVersion": "v1", "kind": "List", "items": documents})
         return 0
     now = datetime.now(UTC)
-    show(table(_HEADS, [_row(one, now) for one in documents], shrink=_SHRINK))
+    show(table(_HEADS, [_row(one, now) for one in documents], shrink=_SHRINK, width=width_of(sys.stdout)))
     return 0
 
 
@@ -126,7 +129,7 @@ def approve(options: argparse.Namespace) -> int:
     document = client.kubectl.get_grant(object_name(options.grant, "a grant"))
     grant = parse_grant(document)
     decision = "Deny" if options.deny else "Approve"
-    tell(fields(approval_lines(document, grant)))
+    tell(fields(approval_lines(document, grant), width=width_of(sys.stderr)))
     if why := why_ended(grant, datetime.now(UTC)):
         raise ClientFailed(f"the grant {grant.key.name} has ended: {why}")
     if not options.yes and not is_terminal():
@@ -154,7 +157,7 @@ def show_grant(options: argparse.Namespace, client: Client, name: str) -> None:
     if options.output == "json":
         _show_json(document)
     else:
-        show(fields(_fields(parse_grant(document), datetime.now(UTC))))
+        show(fields(_fields(parse_grant(document), datetime.now(UTC)), width=width_of(sys.stdout)))
 
 
 def _named(client: Client, options: argparse.Namespace) -> Grant:

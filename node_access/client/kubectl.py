@@ -188,7 +188,8 @@ class Kubectl:
     ) -> Finished:
         program = shutil.which(self.settings.program)
         if program is None:
-            raise ManagementFailed(f"{printable(self.settings.program)} is not installed, or not in PATH")
+            shown = printable(self.settings.program)
+            raise ManagementFailed(f"{shown} is not installed, or not in PATH: install it, or name it by --kubectl")
         environment = dict(os.environ)
         if self.settings.environment:
             environment["KUBECONFIG"] = self.settings.environment

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from typing import Final
+from typing import Final, TextIO
 
 from node_access.client.errors import ClientFailed
-from node_access.client.tables import WIDTH
+from node_access.client.tables import WIDTH, WIDTH_WITHOUT_TERMINAL
 from node_access.client.words import printable
 
 _MAXIMUM: Final = 16384
@@ -18,7 +18,8 @@ _NARROWEST: Final = 20
 def say(text: str) -> None:
     """A message to standard error: one line for a program that reads it, and several for a person."""
     shown = printable(text, _MAXIMUM)
-    print("\n".join(wrapped(shown, _columns())) if sys.stderr.isatty() else shown, file=sys.stderr, flush=True)
+    lines = wrapped(shown, width_of(sys.stderr)) if sys.stderr.isatty() else [shown]
+    print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -28,9 +29,12 @@ def wrapped(text: str, width: int) -> list[str]:
     ) or [""]
 
 
-def _columns() -> int:
+def width_of(stream: TextIO) -> int:
+    """Columns of the terminal that shows the stream, for the tables of :mod:`node_access.client.tables`."""
+    if not stream.isatty():
+        return WIDTH_WITHOUT_TERMINAL
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or WIDTH
+        return os.get_terminal_size(stream.fileno()).columns or WIDTH
     except (OSError, ValueError):
         return WIDTH
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from attestors.command_parser import EXIT_USAGE, CommandParser
 from node_access.containers.agent import SESSIONS, SOCKET, Agent, Files
 from node_access.containers.finding import RUNTIME_ROOT, TASKS, Bundles, NotOpen, open_container
 from node_access.containers.running import PROGRAMS
@@ -28,7 +29,9 @@ from node_access.containers.users import (
 )
 from node_access.service import Stop, notify
 
+_PROGRAM: Final = "node-access-containers"
 GROUP: Final = "node-access-containers"
+_EXIT_FAILED: Final = 1
 _LOWEST_UID: Final = 65_536
 _HIGHEST_UID: Final = 2**31
 
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="node-access-containers", description=__doc__)
+    parser = CommandParser(prog=_PROGRAM, description="SSH sessions in the containers of this node.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="serve sessions, and keep the users of containers")
     listing = commands.add_parser("list", help="print the containers, as JSON")
@@ -59,26 +62,27 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     if options.first_uid < _LOWEST_UID or options.uids < 1 or options.first_uid + options.uids > _HIGHEST_UID:
-        print(f"the uids are not between {_LOWEST_UID} and {_HIGHEST_UID}", file=sys.stderr)
-        return 2
+        return _end(EXIT_USAGE, f"the uids of --first-uid and --uids are not between {_LOWEST_UID} and {_HIGHEST_UID}")
     pool = Pool(options.first_uid, options.uids)
     try:
         group = grp.getgrnam(GROUP).gr_gid
     except KeyError:
-        print(f"there is no group {GROUP}: run systemd-sysusers", file=sys.stderr)
-        return 2
+        return _end(EXIT_USAGE, f"there is no group {GROUP}: run systemd-sysusers")
     try:
         require_own_database(DATABASE, pool)
         users = load_users(STATE, pool, time.clock_gettime(time.CLOCK_BOOTTIME))
         tools = load_tools(options.busybox, options.sftp_server, options.nss_wrapper)
     except (InvalidState, NoTools) as failure:
-        print(failure, file=sys.stderr)
-        return 2
-    stop = Stop()
-    stop.listen()
+        return _end(EXIT_USAGE, str(failure))
     settings = Settings(options.runtime_root, {"runc": options.runc, "crun": options.crun}, tools)
     files = Files(SOCKET, SESSIONS, STATE, DATABASE, group)
-    agent = Agent(Bundles(options.tasks), users, settings, files, notify)
+    try:
+        agent = Agent(Bundles(options.tasks), users, settings, files, notify)
+    except OSError as error:  # of another user than root
+        where = error.filename or SOCKET
+        return _end(EXIT_USAGE, f"{where}: {error.strerror}: start it by `systemctl start {_PROGRAM}`")
+    stop = Stop()
+    stop.listen()
     try:
         agent.run(stop)
     finally:
@@ -86,13 +90,15 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _end(code: int, why: str) -> int:
+    print(f"{_PROGRAM}: {why}", file=sys.stderr)
+    return code
+
+
 def _list(options: argparse.Namespace) -> int:
     if not options.tasks.is_dir():
-        print(
-            f"{options.tasks}: no such folder: containerd has started no container, or --tasks names another one",
-            file=sys.stderr,
-        )
-        return 1
+        why = f"{options.tasks}: no such folder: containerd has started no container, or --tasks names another one"
+        return _end(_EXIT_FAILED, why)
     bundles, skipped = Bundles(options.tasks).all()
     containers = []
     for bundle in sorted(bundles, key=lambda one: one.name):

@@ -152,7 +152,7 @@ def load_tools(busybox: Path = BUSYBOX, sftp_server: Path = SFTP_SERVER, account
 
 def _shell(busybox: Path) -> ToolSet:
     content = _read(busybox, "busybox-static")
-    if _is_dynamic(content):
+    if _is_dynamic(busybox, content):
         raise NoTools(f"{busybox} is not statically linked: install busybox-static")
     names = _output([str(busybox), "--list"]).split("\n")
     applets = [name for name in names[:_MAXIMUM_APPLETS] if _APPLET.fullmatch(name) and name not in (".", "..")]
@@ -196,10 +196,10 @@ def _output(command: Sequence[str]) -> str:
         raise NoTools(f"{' '.join(command)} failed: {type(error).__name__}") from None
 
 
-def _is_dynamic(content: bytes) -> bool:
+def _is_dynamic(busybox: Path, content: bytes) -> bool:
     """Whether an ELF file of 64 bits names a loader (program headers of elf(5))."""
     if content[:5] != b"\x7fELF\x02":
-        raise NoTools("busybox is no program of a machine with 64 bits")
+        raise NoTools(f"{busybox} is no program of a machine with 64 bits: install busybox-static")
     order = "little" if content[5] == 1 else "big"
     start = int.from_bytes(content[32:40], order)  # type: ignore[arg-type]
     size, count = (int.from_bytes(content[at : at + 2], order) for at in (54, 56))  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from node_access.bastions.contract import InvalidSettings, ProviderUnavailable
 from signer.bastions.configuration import BastionConfiguration, read_bastion_configuration
 from signer.bastions.controller import BastionController
@@ -16,8 +17,8 @@ from signer.bastions.host_keys import HostKeySecret, read_host_key_secret
 from signer.bastions.run import BastionOptions, run_bastions
 from signer.configuration import InvalidConfiguration
 from signer.controller.diagnostics.health import Check, Report
+from signer.controller.diagnostics.listening import require_addresses
 from signer.controller.diagnostics.program import (
-    EXIT_FAILURE,
     EXIT_USAGE,
     RUN_DESCRIPTION,
     add_program_arguments,
@@ -54,9 +55,7 @@ class BastionHealth:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog=_PROGRAM, description="Makes the bastions of access grants, and removes them."
-    )
+    parser = CommandParser(prog=_PROGRAM, description="Makes the bastions of access grants, and removes them.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run",
@@ -82,15 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     configure_program_logging(options)
     try:
+        require_addresses(options)
         configuration = read_bastion_configuration(options.config)
         secret = read_host_key_secret(options.host_key_secret)
         asyncio.run(_run(options, configuration, secret))
-    except (InvalidConfiguration, InvalidSettings, ProviderUnavailable) as error:
+    except (InvalidConfiguration, InvalidSettings, ProviderUnavailable, ManagementConfigurationRefused) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except ManagementConfigurationRefused as error:
-        print(f"{_PROGRAM}: {error}", file=sys.stderr)
-        return EXIT_FAILURE
     return 0
 
 

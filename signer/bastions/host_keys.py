@@ -18,6 +18,7 @@ from signer.configuration import InvalidConfiguration
 
 MINIMUM_BYTES: Final = 32
 MAXIMUM_BYTES: Final = 4096
+_ADVICE: Final = "make one by: openssl rand -out FILE 64"
 _INFO: Final = b"node-access bastion host key v1/"
 
 
@@ -46,6 +47,6 @@ def read_host_key_secret(path: Path) -> HostKeySecret:
     try:
         return HostKeySecret(path.read_bytes())
     except OSError as error:
-        raise InvalidConfiguration(f"--host-key-secret: {path}: {error.strerror}") from error
+        raise InvalidConfiguration(f"--host-key-secret: {path}: {error.strerror}; {_ADVICE}") from error
     except ValueError as error:
-        raise InvalidConfiguration(f"--host-key-secret: {path}: {error}") from error
+        raise InvalidConfiguration(f"--host-key-secret: {path}: {error}; {_ADVICE}") from error

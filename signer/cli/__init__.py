@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output, prepare_streams
 from signer.cli.collector import no_collections
 from signer.cli.commands import COMMANDS
@@ -25,7 +26,6 @@ from signer.cli.remedies import remedy_of
 from signer.kube.errors import ApiError
 from signer.model.command_failures import CommandFailed, InputRefused
 from signer.model.program_version import program_version
-from signer.offline.command_parser import CommandParser
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from signer.configuration import NAMESPACE, NAMESPACE_FORM, InvalidConfiguration
-from signer.controller.diagnostics.listening import listen_address
+from signer.controller.diagnostics.listening import listen_address, require_addresses
 from signer.controller.diagnostics.program import (
-    EXIT_FAILURE,
     EXIT_USAGE,
     RUN_DESCRIPTION,
     add_program_arguments,
@@ -31,7 +31,7 @@ _CONNECTIONS: Final = 8
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=_PROGRAM, description="Opens containers of workload clusters by SSH, for the creators of access grants."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -61,16 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     configure_program_logging(options)
     try:
+        require_addresses(options)
         _require_namespace(options.namespace)
         host_keys = read_host_keys(options.host_key)
         listen = listen_address("--listen", options.listen)
         asyncio.run(_run(options, listen, host_keys))
-    except (InvalidConfiguration, HostKeyRefused, CannotListen) as error:
+    except (InvalidConfiguration, HostKeyRefused, CannotListen, ManagementConfigurationRefused) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except ManagementConfigurationRefused as error:
-        print(f"{_PROGRAM}: {error}", file=sys.stderr)
-        return EXIT_FAILURE
     return 0
 
 

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output, prepare_streams
 from signer.model.program_version import program_version
 from signer.offline import COMMANDS, KRL, SSH_SIGN
-from signer.offline.command_parser import CommandParser
 from signer.offline.failures import say
 from signer.offline.krl import add_krl
 from signer.offline.ssh_sign import add_ssh_sign

@@ -51,6 +51,20 @@ def listen_address(flag: str, text: str) -> tuple[str, int]:
     return found["six"] or found["host"] or "", int(found["port"])
 
 
+def require_addresses(options: argparse.Namespace) -> None:
+    """Check the flags of :mod:`signer.controller.diagnostics.arguments` before a program reads anything else.
+
+    Raises:
+        InvalidConfiguration: an address is invalid, or it is missing.
+    """
+    if options.insecure_diagnostics and not options.diagnostics_address:
+        raise InvalidConfiguration("--insecure-diagnostics needs --diagnostics-address: give both")
+    if options.health_addr:
+        listen_address("--health-addr", options.health_addr)
+    if options.diagnostics_address:
+        listen_address("--diagnostics-address", options.diagnostics_address)
+
+
 async def serve_diagnostics(
     stack: AsyncExitStack, options: argparse.Namespace, management: ManagementAccess, health: Health, metrics: Metrics
 ) -> None:
@@ -82,4 +96,4 @@ async def _serve(stack: AsyncExitStack, flag: str, server: AbstractAsyncContextM
     _LOG.info("serving diagnostics", extra={"flag": flag, "address": f"{host}:{port}"})
 
 
-__all__ = ["Health", "Metrics", "listen_address", "serve_diagnostics"]
+__all__ = ["Health", "Metrics", "listen_address", "require_addresses", "serve_diagnostics"]

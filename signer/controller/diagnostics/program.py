@@ -18,7 +18,6 @@ from signer.controller.telemetry.logs import configure_logging, log_loop_fault
 from signer.kube.client import Client
 from signer.kube.management import management_connection
 
-EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 RUN_DESCRIPTION: Final = (
     "Runs until SIGTERM or SIGINT. Exit code 0: stopped by a signal; 1: failure at run time; 2: wrong usage or "
@@ -78,7 +77,6 @@ async def run_until_signal(
 
 
 __all__ = [
-    "EXIT_FAILURE",
     "EXIT_USAGE",
     "RUN_DESCRIPTION",
     "add_program_arguments",

@@ -15,6 +15,7 @@ from attestors.wire.ssh.keys import HostKey, host_key, parse_public_key
 
 MAXIMUM_FILE_BYTES: Final = 16 * 1024
 MAXIMUM_KEYS: Final = 3
+_ADVICE: Final = "make one by: ssh-keygen -t ed25519 -N '' -f FILE"
 
 
 class HostKeyRefused(ValueError):
@@ -58,14 +59,13 @@ def _read(path: Path) -> asyncssh.SSHKey:
         with path.open("rb") as file:
             data = file.read(MAXIMUM_FILE_BYTES + 1)
     except OSError as error:
-        raise HostKeyRefused(f"--host-key {path}: {error.strerror}") from None
+        raise HostKeyRefused(f"--host-key {path}: {error.strerror}; {_ADVICE}") from None
     if len(data) > MAXIMUM_FILE_BYTES:
         raise HostKeyRefused(f"--host-key {path}: the file is larger than any key")
     try:
         return asyncssh.import_private_key(data)
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError, ValueError):
-        advice = "make one by: ssh-keygen -t ed25519 -N '' -f FILE"
-        raise HostKeyRefused(f"--host-key {path}: no private key without a passphrase; {advice}") from None
+        raise HostKeyRefused(f"--host-key {path}: no private key without a passphrase; {_ADVICE}") from None
 
 
 __all__ = ["HostKeyRefused", "HostKeys", "read_host_keys"]

@@ -97,13 +97,16 @@ def test_records_that_this_user_may_not_read(folder: Path, capsys: pytest.Captur
     finally:
         os.seteuid(0)
     assert code == 1
-    assert capsys.readouterr() == ("", f"{folder / 'records'}: Permission denied; the records are root's\n")
+    assert capsys.readouterr() == (
+        "",
+        f"node-access-sessions: {folder / 'records'}: Permission denied: only root may read the records\n",
+    )
 
 
 def test_without_the_command_s_user(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "_USER", "no-such-user")
     assert cli.main(["run"]) == 2
-    assert capsys.readouterr().err == "there is no user no-such-user: run systemd-sysusers\n"
+    assert capsys.readouterr().err == "node-access-sessions: there is no user no-such-user: run systemd-sysusers\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["end"], ["list", "--all"]])

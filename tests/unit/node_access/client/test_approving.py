@@ -28,7 +28,7 @@ FULL: dict[str, Any] = {
 
 
 def shown(made: dict[str, Any]) -> str:
-    return fields(approval_lines(made, parse_grant(made)))
+    return fields(approval_lines(made, parse_grant(made)), width=80)
 
 
 def test_every_field_has_a_line() -> None:

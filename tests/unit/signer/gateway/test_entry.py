@@ -17,8 +17,8 @@ def host_key(tmp_path: Path) -> Path:
     return tmp_path / "key"
 
 
-def refused(capsys: pytest.CaptureFixture[str], key: Path, *arguments: str, code: int = 2) -> str:
-    assert main(["run", f"--host-key={key}", *arguments]) == code
+def refused(capsys: pytest.CaptureFixture[str], key: Path, *arguments: str) -> str:
+    assert main(["run", f"--host-key={key}", *arguments]) == 2
     said = capsys.readouterr().err
     assert "Traceback" not in said
     return said
@@ -52,7 +52,7 @@ def test_an_address_in_use(host_key: Path, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_missing_kubeconfig(host_key: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no such file" in refused(capsys, host_key, "--namespace=a", "--kubeconfig=/nonexistent", code=1)
+    assert "no such file" in refused(capsys, host_key, "--namespace=a", "--kubeconfig=/nonexistent")
 
 
 KUBECONFIG = """\

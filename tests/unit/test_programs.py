@@ -1,0 +1,39 @@
+"""Every installed program answers a wrong command line in the same way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+
+from tests.support.wrong_usage import ROOT, checked
+
+SCRIPTS: Final[Mapping[str, str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+_PROGRAM: Final = "import sys; from {module} import {function}; sys.exit({function}())"
+
+
+def ran(name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    module, _, function = SCRIPTS[name].partition(":")
+    body = f"import sys; sys.argv[0] = {name!r}; " + _PROGRAM.format(module=module, function=function)
+    return subprocess.run(
+        [sys.executable, "-c", body, *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def shown(name: str) -> str:
+    """kubectl calls a plugin by its file."""
+    plugin = name.removeprefix("kubectl-").replace("_", "-")
+    return f"kubectl {plugin}" if name.startswith("kubectl-") else name
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_misspelt_command(name: str) -> None:
+    done = ran(name, "runn")
+    assert (done.returncode, done.stdout) == (2, "")
+    error, hint = checked(done.stderr).splitlines()
+    assert error.startswith(f"{shown(name)}: error: argument COMMAND: 'runn' is not one of ")
+    assert hint.endswith(f"Type `{shown(name)} --help` for what it takes.")
