@@ -300,7 +300,9 @@ class Caches:
 
     def _serves_named(self, key: ClusterKey) -> bool:
         cluster = self.clusters.get(key.namespace, key.name)
-        return cluster is not None and self.serves(cluster)
+        if cluster is None:
+            return self.clusters.drops(key.namespace) and self.shards.own(key)
+        return self.serves(cluster)
 
     def _has_policy(self, key: ClusterKey) -> bool:
         """Whether some controller may serve a Cluster of that name. A dropped Cluster or policy may be there."""
