@@ -255,7 +255,7 @@ class GrantCertificates:
         available = self._authorities_of(cluster)
         if isinstance(available, NotAvailable):
             raise NotCertified(CertificateReason.AUTHORITIES_NOT_AVAILABLE, f"{available.reason}: {available.message}")
-        self._caches.require_in_touch()
+        self._caches.require_current(cluster.namespace)
         requests = hop_requests(facts, self._key_facts(facts, available))
         key_id = str(requests[0].key_id)
         self._revocation_list.reserve(cluster, key_id, self._now() + facts.lifetime)

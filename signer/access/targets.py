@@ -71,6 +71,8 @@ class GrantTargets:
             Deferred: the controller key is not available, or the caches are out of touch.
         """
         self._caches.require_in_touch()
+        if over := self._caches.over_limits.of(grant.cluster.namespace):
+            return TargetsUnknown("; ".join(map(str, over)))
         cluster = self._caches.clusters.get(grant.cluster.namespace, grant.cluster.name)
         if cluster is None:
             return TargetsUnknown("there is no Cluster")

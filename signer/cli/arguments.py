@@ -266,6 +266,7 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         ssh=file.ssh if options.ssh else SSHSwitchedOff(),
         access=_access(options, file.access),
         floors=file.floors,
+        namespace_limits=file.namespace_limits,
         runs_in=_runs_in(options.controller_namespace, os.environ.get(DEPLOYMENT_VARIABLE, "")),
     )
 

@@ -88,7 +88,12 @@ async def _run_preflight(options: argparse.Namespace, key: ClusterKey) -> Prefli
     configuration = Configuration(options.controller_namespace, attestors=every_attestor(registry.providers))
     if options.config is not None:
         file = read_configuration_file(options.config)
-        configuration = replace(configuration, attestors=file.attestors, floors=file.floors)
+        configuration = replace(
+            configuration,
+            attestors=file.attestors,
+            floors=file.floors,
+            namespace_limits=file.namespace_limits,
+        )
         require_installed(configuration.attestors)
     access = await management_access(options)
     async with Client(access.connection, token_source=access.token_source) as client:

@@ -115,7 +115,12 @@ async def _read_fleet(
     )
     if options.config is not None:
         file = read_configuration_file(options.config)
-        configuration = replace(configuration, attestors=file.attestors, floors=file.floors)
+        configuration = replace(
+            configuration,
+            attestors=file.attestors,
+            floors=file.floors,
+            namespace_limits=file.namespace_limits,
+        )
         require_installed(configuration.attestors)
     async with Client(access.connection, token_source=access.token_source) as management:
         if only is not None:

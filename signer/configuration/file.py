@@ -12,17 +12,30 @@ from signer.configuration.attestors import OperatorAttestor, read_attestor
 from signer.configuration.authorities import AllowedAuthorities, read_authorities
 from signer.configuration.document import InvalidConfiguration, read_document, unknown_fields
 from signer.configuration.floors import read_floors
+from signer.configuration.namespace_limits import read_namespace_limits
 from signer.configuration.rotation import read_node_client_namespaces, read_rotation_waits
 from signer.configuration.serving import read_reserved_names, read_serving_networks
 from signer.configuration.ssh import SSHPermission, read_ssh
 from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, ReservedNames
 from signer.model.floors import NO_FLOORS, Floors
+from signer.model.namespace_limits import DEFAULT_NAMESPACE_LIMITS, NamespaceLimits
 from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 
-_TOP_LEVEL: Final = "access, attestors, certificateAuthorities, floors, rotation, servingAddresses and ssh"
+_TOP_LEVEL: Final = (
+    "access, attestors, certificateAuthorities, floors, namespaceLimits, rotation, servingAddresses and ssh"
+)
 _TOP_LEVEL_FIELDS: Final = frozenset(
-    {"access", "attestors", "certificateAuthorities", "floors", "rotation", "servingAddresses", "ssh"}
+    {
+        "access",
+        "attestors",
+        "certificateAuthorities",
+        "floors",
+        "namespaceLimits",
+        "rotation",
+        "servingAddresses",
+        "ssh",
+    }
 )
 
 
@@ -39,6 +52,7 @@ class ConfigurationFile:
     access: AccessPermission = field(default_factory=AccessPermission)
     reserved_names: ReservedNames = DEFAULT_RESERVED_NAMES
     floors: Floors = NO_FLOORS
+    namespace_limits: NamespaceLimits = DEFAULT_NAMESPACE_LIMITS
 
 
 def read_configuration_file(path: Path) -> ConfigurationFile:
@@ -65,6 +79,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
             requiredAttestors:
               controlPlane: {allOf: [tpm]}
               workers: {anyOf: [tpm]}
+        namespaceLimits: {machines: 50000, machinePools: 2000}
         rotation:
           waits: {trustAge: 10m, overlap: 24h, openWatches: 1h}
           nodeClientAuthority: {namespaces: [team-a]}
@@ -110,6 +125,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
         read_access(f"{path}: access", document.get("access")),
         read_reserved_names(f"{path}: servingAddresses", document.get("servingAddresses")),
         read_floors(f"{path}: floors", document.get("floors"), attestors),
+        read_namespace_limits(f"{path}: namespaceLimits", document.get("namespaceLimits")),
     )
 
 

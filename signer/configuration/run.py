@@ -18,6 +18,7 @@ from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, ReservedNames
 from signer.model.explain_command import NoControllerDeployment, RunsIn
 from signer.model.floors import NO_FLOORS, Floors
+from signer.model.namespace_limits import DEFAULT_NAMESPACE_LIMITS, NamespaceLimits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 
 DEFAULT_WORKERS: Final = 32
@@ -59,6 +60,8 @@ class Configuration:
 
     floors: Floors = NO_FLOORS
     """What no policy falls below, by namespace."""
+    namespace_limits: NamespaceLimits = DEFAULT_NAMESPACE_LIMITS
+    """How many objects of each kind one namespace may have."""
     runs_in: RunsIn = field(default_factory=NoControllerDeployment)
     """For commands in messages."""
 

@@ -383,6 +383,7 @@ async def _run(
             version,
             own_namespace=configuration.namespace,
             floors=configuration.floors,
+            limits=configuration.namespace_limits,
             watch_namespace=configuration.watch_namespace,
             watch_filter=configuration.watch_filter,
             shards=SomeShards(sharing.count) if isinstance(sharing, Sharding) else EVERY_SHARD,
@@ -500,6 +501,7 @@ def _process_gauges(health: Health, caches: Caches, recorder: Recorder) -> Proce
         controller_key_readable=(key.readable,) if key.attempted.is_set() else (),
         ignored_records=caches.authentic.ignored,
         dropped_events=recorder.dropped,
+        over_limits=caches.over_limits.all(),
     )
 
 

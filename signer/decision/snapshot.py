@@ -71,7 +71,7 @@ class Snapshots:
         Raises:
             Deferred: the management cluster is out of touch, or there is no valid policy.
         """
-        self._caches.require_in_touch()
+        self._caches.require_current(self._key.namespace)
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if cluster is None:

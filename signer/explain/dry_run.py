@@ -161,6 +161,7 @@ async def empty_caches(source: GetList, configuration: Configuration) -> Caches:
         await discover_cluster_api(source),
         own_namespace=configuration.namespace,
         floors=configuration.floors,
+        limits=configuration.namespace_limits,
         watch_namespace=configuration.watch_namespace,
     )
 

@@ -73,6 +73,38 @@ class Sink(Protocol):
         """List or watch failed, and is retried after the delay. The known objects may be stale."""
 
 
+class Census(Protocol):
+    """Counts the objects of the collection, for a sink that does not keep all of them."""
+
+    def list_begins(self) -> None:
+        """A list begins; an earlier one may have failed on its way."""
+
+    def added(self, item: JsonObject) -> None:
+        """The watch reports a new object. The sink is told next."""
+
+    def needs_list(self) -> bool:
+        """Whether the collection must be listed again, which the caller then does."""
+
+
+class _NoCensus:
+    def list_begins(self) -> None:
+        """Nothing is counted."""
+
+    def added(self, item: JsonObject) -> None:
+        """Nothing is counted."""
+
+    def needs_list(self) -> bool:
+        """Never."""
+        return False
+
+
+NO_CENSUS: Census = _NoCensus()
+
+
+class _ListNeeded(Exception):
+    """The census needs a list."""
+
+
 class _Next(enum.Enum):
     LIST = enum.auto()
     LIST_AFTER_SILENCE = enum.auto()
@@ -94,6 +126,7 @@ async def list_and_watch(
     maximum_objects: int = MAXIMUM_OBJECTS,
     established: Callable[[], None] = lambda: None,
     settle: Callable[[], Awaitable[None]] | None = None,
+    census: Census = NO_CENSUS,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Random | None = None,
@@ -106,8 +139,8 @@ async def list_and_watch(
     More than ``maximum_objects`` kept items are refused (UnexpectedAnswer to ``sink.failed``). After watches
     that were silent for ``idle_seconds``, the collection is listed again. ``established`` is called when an accepted
     watch has lived for ``STABLE_SECONDS``, even if it was silent. ``settle`` is awaited after each ``sink.replaced``,
-    before anything else is reported, for the remaining work of a large list. ``clock`` (seconds, monotonic), ``sleep``
-    and ``random`` are for tests.
+    before anything else is reported, for the remaining work of a large list. ``census`` counts the objects. ``clock``
+    (seconds, monotonic), ``sleep`` and ``random`` are for tests.
 
     Raises only what ``sink`` raises.
     """
@@ -124,6 +157,7 @@ async def list_and_watch(
         maximum_objects=maximum_objects,
         established=established,
         settle=settle,
+        census=census,
         clock=clock if clock is not None else asyncio.get_running_loop().time,
         random=random if random is not None else SystemRandom(),
     )
@@ -147,6 +181,7 @@ class _Loop:
     maximum_objects: int
     established: Callable[[], None]
     settle: Callable[[], Awaitable[None]] | None
+    census: Census
     clock: Callable[[], float]
     random: Random
     next: _Next = _Next.LIST
@@ -164,7 +199,7 @@ class _Loop:
         delay = await self._turn()
         # Silent watches add up, however short each is: a server that was restored from a backup may accept a version of
         # its future, and is silent until it reaches it.
-        if self.next is _Next.WATCH and self.silent_seconds > self.idle_seconds:
+        if self.next is _Next.WATCH and (self.silent_seconds > self.idle_seconds or self.census.needs_list()):
             self.next = _Next.LIST
         return delay
 
@@ -176,6 +211,10 @@ class _Loop:
                 await self._list()
             watching_since = self.clock()
             await self._watch()
+        except _ListNeeded:
+            self.next = _Next.LIST
+            self.attempt = self.empty_streams = 0
+            return self.backoff.delay(0, self.random)
         except Gone as error:
             return self._failure(error, watching_since, _Next.LIST)
         except Unreachable as error:
@@ -243,6 +282,7 @@ class _Loop:
         """The kept items, and the list's resourceVersion."""
         objects: list[JsonObject] = []
         version = ""
+        self.census.list_begins()
         async with contextlib.aclosing(self.client.list_pages(self.path, self.params, self.page_limit)) as pages:
             async for page in pages:
                 await self._take_page(page, objects)
@@ -304,7 +344,11 @@ class _Loop:
         elif kind == "DELETED":
             self.sink.removed(item)
         else:
+            if kind == "ADDED":
+                self.census.added(item)
             self.sink.applied(item)
+        if self.census.needs_list():
+            raise _ListNeeded
 
 
 def _resource_version(item: JsonObject) -> str:

@@ -50,6 +50,7 @@ def _where_a_role_has_no_attestor(policy: Policy | None) -> bool:
 
 READY: Final = ConditionType("Ready")
 CONTROLLER_KEY_AVAILABLE: Final = ConditionType("ControllerKeyAvailable")
+NAMESPACE_WITHIN_LIMITS: Final = ConditionType("NamespaceWithinLimits")
 CLOCKS_AGREE: Final = ConditionType("ClocksAgree")
 CERTIFICATE_AUTHORITY_AVAILABLE: Final = ConditionType("CertificateAuthorityAvailable")
 CERTIFICATE_AUTHORITY_TRUSTED: Final = ConditionType("CertificateAuthorityTrusted")

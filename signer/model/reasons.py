@@ -85,6 +85,7 @@ class Reason(enum.StrEnum):
     CONTROLLER_KEY_UNAVAILABLE = "ControllerKeyUnavailable"
     CLOCKS_DIFFER = "ClocksDiffer"
     MANAGEMENT_CLUSTER_UNREACHABLE = "ManagementClusterUnreachable"
+    NAMESPACE_OVER_LIMIT = "NamespaceOverLimit"
     WORKLOAD_CLUSTER_UNREACHABLE = "WorkloadClusterUnreachable"
     AUDIT_LOG_UNAVAILABLE = "AuditLogUnavailable"
     INTERNAL_ERROR = "InternalError"
@@ -392,6 +393,13 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "CustomResourceDefinitions are of another version.",
             "Check the management API server or the controller's [grants](operating.md#grants), or apply the "
             "[definitions of this version](upgrading.md#how-to-upgrade).",
+        ),
+        Reason.NAMESPACE_OVER_LIMIT: ReasonExplanation(
+            "The Cluster's namespace, or that of a Machine that may hold the identity, has more objects of a kind than "
+            "the operator's limit. The controller keeps none of them, so it decides nothing that rests on them.",
+            "Delete objects of the kind that the message names until a tenth below the limit is left; the controller "
+            "goes on within minutes, without a restart. If the objects are all needed, have the operator raise "
+            "[`namespaceLimits`](operating.md#namespace-limits).",
         ),
         Reason.WORKLOAD_CLUSTER_UNREACHABLE: ReasonExplanation(
             "The controller could not write the decision to the workload cluster. Status 403 in the message means that "

@@ -228,7 +228,7 @@ class WorldObserver:
 
     async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client, *, anew: bool) -> Observed:
         """See :class:`~signer.rotation.reconciler.Observer`."""
-        self.caches.require_in_touch()
+        self.caches.require_current(self.key.namespace)
         keys = self.keys()
         secrets = await read_secrets(self.management, self.key, record, keys, self.now())
         machines = tuple(self.caches.machines_of(self.key))

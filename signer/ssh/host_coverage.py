@@ -130,7 +130,7 @@ class HostCoverageWatch:
         Raises:
             Deferred: the controller key is not available, or the caches are out of touch.
         """
-        self._caches.require_in_touch()
+        self._caches.require_current(self._key.namespace)
         coverage = HostCoverage(self._now())
         machines = (*self._caches.machines_of(self._key), *self._caches.instances_of(self._key))
         for number, machine in enumerate(machines, start=1):

@@ -241,7 +241,7 @@ class SSHReconciler:
         if cluster is None or cluster.deleting:
             self._last = _NothingToShow()
             return IDLE_SECONDS
-        self._caches.require_in_touch()
+        self._caches.require_current(self._key.namespace)
         policy = await self._policy_object()
         order = read_order(policy)
         host, user = await self._read(AuthorityPurpose.HOST), await self._read(AuthorityPurpose.USER)

@@ -66,6 +66,10 @@ class AuthorityIndex:
         loaded, published = self._loaded.pop(cluster, _NONE), self._published.pop(cluster, NOTHING_PUBLISHED)
         self._changed(cluster, loaded.all | published.hashes.all, frozenset())
 
+    def of_namespace(self, namespace: str) -> tuple[ClusterKey, ...]:
+        """The Clusters of the namespace of which anything is known."""
+        return tuple(key for key in {*self._loaded, *self._published} if key.namespace == namespace)
+
     def shared(self, cluster: ClusterKey, hashes: AuthorityHashes, groups: SharingGroups) -> SharedAuthorities:
         """What of the cluster's CAs another Cluster has too, if the operator does not allow both to share.
 

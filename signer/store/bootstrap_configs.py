@@ -25,6 +25,7 @@ from signer.model.bootstrap_token import (
 from signer.model.cluster import MACHINE_POOL_KIND
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS
 from signer.store.cache import Cache, Changed, ObjectKey
+from signer.store.namespace_bound import NamespaceBound
 
 LIVE_LIST_SECONDS: Final = 10.0
 """Minimum time from the end of one live list of a namespace to the start of the next, and the time for which a live
@@ -45,8 +46,18 @@ class ConfigCache(Cache[BootstrapConfigView]):
         listed: Callable[[], None],
         failed: Callable[[], None],
         monotonic: Callable[[], float],
+        bound: NamespaceBound,
+        bound_changed: Callable[[str], None],
     ) -> None:
-        super().__init__("kubeadmconfigs", bounded_view, changed, listed=listed, monotonic=monotonic)
+        super().__init__(
+            bound.resource,
+            bounded_view,
+            changed,
+            listed=listed,
+            bound=bound,
+            bound_changed=bound_changed,
+            monotonic=monotonic,
+        )
         self._tell_failed = failed
         self.refused = asyncio.Event()
         self.refusal: ApiError = ResourceNotServed("not refused")

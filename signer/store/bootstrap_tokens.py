@@ -57,6 +57,7 @@ from signer.store.bootstrap_configs import (
 )
 from signer.store.cache import MAXIMUM_OBJECTS, Cache, InTouch, ObjectKey
 from signer.store.caches import Caches, ProviderIDs, Wake
+from signer.store.namespace_bound import NamespaceBound
 from signer.store.token_tracing import TokenTracing, Tracing, TracingOn
 
 _LOG = logging.getLogger(__name__)
@@ -92,6 +93,9 @@ class BootstrapTokens:
         self._random = SystemRandom()
         self._wakes: list[Wake] = []
         self._index = ConfigIndex()
+        self._bound = caches.over_limits.add(
+            NamespaceBound("kubeadmconfigs", caches.limits.kubeadm_configs, monotonic=monotonic)
+        )
         self._configs = self._new_cache()
         self._resource = KUBEADM_CONFIGS_V1BETA2
         self._live = LiveConfigs(client, monotonic)
@@ -201,6 +205,7 @@ class BootstrapTokens:
         try:
             self._resource = await discover_kubeadm_configs(self._client)
             objects: list[JsonObject] = []
+            self._configs.list_begins()
             async with contextlib.aclosing(
                 self._client.list_pages(self._resource.collection(self._watch_namespace))
             ) as pages:
@@ -254,6 +259,7 @@ class BootstrapTokens:
                 keep=configs.parse_list_item,
                 maximum_objects=MAXIMUM_OBJECTS,
                 established=configs.established,
+                census=configs,
             ),
             name="watch kubeadmconfigs",
         )
@@ -269,7 +275,15 @@ class BootstrapTokens:
             await asyncio.gather(watching, refused, return_exceptions=True)
 
     def _new_cache(self) -> ConfigCache:
-        return ConfigCache(self._changed, self._listed, self._state.failed, self._monotonic)
+        self._bound.reset()
+        return ConfigCache(
+            self._changed,
+            self._listed,
+            self._state.failed,
+            self._monotonic,
+            self._bound,
+            self._caches.bound_changed,
+        )
 
     def _listed(self) -> None:
         self._state.listed(len(self._configs))

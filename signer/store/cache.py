@@ -26,6 +26,7 @@ from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
 from signer.store.cluster_api import NotServed
 from signer.store.event_history import GONE, EventHistories
+from signer.store.namespace_bound import UNLIMITED, NamespaceBound, OverLimits
 
 Value = TypeVar("Value")
 ObjectKey: TypeAlias = tuple[str, str]
@@ -90,7 +91,8 @@ class Cache(Generic[Value]):
     """A sink of ``list_and_watch`` that keeps every object as a parsed value.
 
     An object for which ``parse`` raises ValueError is left out, and logged once for each change: another client wrote
-    it.
+    it. Of a namespace over its limit nothing is kept (:mod:`signer.store.namespace_bound`): its objects are dropped,
+    which ``changed`` cannot tell from deletions, so that a caller asks :meth:`drops` first.
     """
 
     def __init__(
@@ -101,12 +103,19 @@ class Cache(Generic[Value]):
         *,
         listed: Callable[[], None] = lambda: None,
         in_touch_again: Callable[[], None] = lambda: None,
+        bound: NamespaceBound | None = None,
+        bound_changed: Callable[[str], None] = lambda namespace: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``listed`` is called after each list, ``in_touch_again`` when list or watch works again after a failure.
-        ``monotonic`` is a clock, in seconds, that measures how long they have failed.
+        ``bound_changed`` is called with a namespace whose objects were dropped because it exceeds ``bound``, or are
+        kept again. ``monotonic`` is a clock, in seconds, that measures how long list and watch have failed.
         """
         self.name = name
+        self._bound = bound if bound is not None else NamespaceBound(name, UNLIMITED)
+        self._bound_changed = bound_changed
+        self._listed_in: dict[str, list[JsonObject]] = {}
+        """Items of the list under way, by namespace."""
         self._monotonic = monotonic
         self._failing_since: float | None = None
         self._last_activity_at = monotonic()
@@ -154,6 +163,9 @@ class Cache(Generic[Value]):
         """
         if _uid(manifest) in self._gone:
             return None
+        if self.drops(object_key(manifest)[0]):
+            read = self._read(manifest)
+            return read.value if isinstance(read, _Readable) else None
         self._take(manifest)  # a call that works says nothing about the watch
         return self._values.get(object_key(manifest))
 
@@ -168,14 +180,42 @@ class Cache(Generic[Value]):
         """Remove an object that the controller has just deleted, or found deleted."""
         self._set((namespace, name), None)
 
+    def drops(self, namespace: str) -> bool:
+        """Whether the cache keeps no objects of the namespace: that one is missing says nothing."""
+        return self._bound.is_over(namespace)
+
+    def list_begins(self) -> None:
+        """See :class:`~signer.kube.watch.Census`."""
+        self._bound.list_begins()
+        self._listed_in.clear()
+
+    def added(self, item: JsonObject) -> None:
+        """See :class:`~signer.kube.watch.Census`."""
+        namespace = object_key(item)[0]
+        if self._bound.exceeds(namespace):
+            self._log_over(namespace)
+            for key in [key for key in self._versions if key[0] == namespace]:
+                self._set(key, None)
+            self._bound_changed(namespace)
+
+    def needs_list(self) -> bool:
+        """See :class:`~signer.kube.watch.Census`."""
+        return self._bound.needs_list()
+
     def parse_list_item(self, item: JsonObject) -> bool:
         """``keep`` of :func:`~signer.kube.watch.list_and_watch`: cuts ``item`` down to the part that :meth:`replaced`
         needs.
 
         A list is held until its last page has arrived. Whole objects may be large and may hold secrets, so they must
-        not be held with it: each is parsed here, as its page arrives, and emptied. Always returns true.
+        not be held with it: each is parsed here, as its page arrives, and emptied. Returns false for an object beyond
+        its namespace's limit, and empties the earlier ones of that namespace too.
         """
         key, version = object_key(item), _version(item)
+        if not self._bound.fits_listed(key[0]):
+            for kept in self._listed_in.pop(key[0], ()):
+                kept.clear()
+            return False
+        self._listed_in.setdefault(key[0], []).append(item)
         read = self._kept(key) if version and self._versions.get(key) == version else self._read(item)
         item.clear()
         item["metadata"] = {"namespace": key[0], "name": key[1], "resourceVersion": version}
@@ -184,28 +224,38 @@ class Cache(Generic[Value]):
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
-        keys = {object_key(manifest) for manifest in objects}
-        for key in [key for key in self._versions if key not in keys]:
-            self._set(key, None)
         for manifest in objects:
+            if manifest and _PARSED not in manifest:
+                self._bound.fits_listed(object_key(manifest)[0])
+        changed = self._bound.list_ends()
+        self._listed_in.clear()
+        kept = {key: manifest for manifest in objects if not self.drops((key := object_key(manifest))[0]) and manifest}
+        for key in [key for key in self._versions if key not in kept]:
+            self._set(key, None)
+        for manifest in kept.values():
             self._take(manifest)
         self.event_histories.listed()
         self._in_touch()
         self.filled.set()
         self._listed()
+        for namespace in changed:
+            self._log_over(namespace)
+            self._bound_changed(namespace)
 
     def applied(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
         if self.event_histories:
             self.event_histories.observe((object_key(item), _version(item)))
-        self._take(item)
+        if not self.drops(object_key(item)[0]):
+            self._take(item)
 
     def removed(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
         if self.event_histories:
             self.event_histories.observe((object_key(item), GONE))
+        self._bound.removed(object_key(item)[0])
         self._set(object_key(item), None)
         if uid := _uid(item):
             self._gone[uid] = None
@@ -254,6 +304,13 @@ class Cache(Generic[Value]):
         self._failing_since = self._last_error = None
         if failed:
             self._in_touch_again()
+
+    def _log_over(self, namespace: str) -> None:
+        if self.drops(namespace):
+            over = self._bound.over_limit(namespace)
+            _LOG.warning("a namespace is over its limit", extra={"namespace": namespace, "detail": str(over)})
+        else:
+            _LOG.info("a namespace is within its limit again", extra={"namespace": namespace, "resource": self.name})
 
     def _take(self, item: JsonObject) -> None:
         key, version = object_key(item), _version(item)
@@ -349,6 +406,8 @@ class CacheDeclaration(Generic[Value]):
     """Called before the first list."""
     name: str = ""
     """Name in metrics and messages; defaults to the resource's plural."""
+    limit: int = UNLIMITED
+    """The largest number of objects in one namespace that are kept."""
 
 
 class AlreadyRegistered(ValueError):
@@ -370,11 +429,17 @@ class CacheRegistry:
         namespaces: Mapping[Scope, str | None],
         *,
         in_touch_again: Callable[[], None],
+        over_limits: OverLimits | None = None,
+        bound_changed: Callable[[str], None] = lambda namespace: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``namespaces`` maps a scope to its namespace, None for all. ``in_touch_again`` is called when the watch of a
-        cache that decisions need works again after a failure. ``monotonic`` is a clock, in seconds.
+        cache that decisions need works again after a failure. ``over_limits`` gets the bounds of all caches, and
+        ``bound_changed`` is called with a namespace that exceeds one, or no longer does. ``monotonic`` is a clock, in
+        seconds.
         """
+        self._over_limits = over_limits if over_limits is not None else OverLimits()
+        self._bound_changed = bound_changed
         self._namespaces = namespaces
         self._in_touch_again = in_touch_again
         self._monotonic = monotonic
@@ -399,6 +464,8 @@ class CacheRegistry:
             declaration.changed,
             listed=declaration.listed,
             in_touch_again=self._in_touch_again if needed else lambda: None,
+            bound=self._over_limits.add(NamespaceBound(name, declaration.limit, monotonic=self._monotonic)),
+            bound_changed=self._bound_changed,
             monotonic=self._monotonic,
         )
         if isinstance(resource, NotServed):
@@ -469,11 +536,13 @@ async def _watch(client: ListWatch, one: _Registered) -> NoReturn:
         keep=cache.parse_list_item,
         maximum_objects=MAXIMUM_OBJECTS,
         established=cache.established,
+        census=cache,
     )
 
 
 async def _listed(source: List, one: _Registered) -> list[JsonObject]:
     objects: list[JsonObject] = []
+    one.cache.list_begins()
     async with contextlib.aclosing(source.list_pages(one.path, one.declaration.selectors or None)) as pages:
         try:
             async for page in pages:

@@ -37,6 +37,7 @@ from signer.model.decision import Deferred
 from signer.model.fields import mapping_of, text_of
 from signer.model.floors import Floors
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
+from signer.model.namespace_limits import DEFAULT_NAMESPACE_LIMITS, NamespaceLimits
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy, stated_mode
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey, record_of
@@ -51,6 +52,7 @@ from signer.store.cache import Cache, CacheDeclaration, CacheRegistry, Changed, 
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.controller_key import ControllerKey
 from signer.store.machine_index import Concerned, MachineIndex, NameIndex
+from signer.store.namespace_bound import OverLimits
 from signer.store.node_certificates import CertificateLives
 from signer.store.policy_statuses import PolicyStatuses
 
@@ -180,6 +182,7 @@ class Caches:
         watch_namespace: str | None = None,
         watch_filter: WatchFilter = EVERY_CLUSTER,
         shards: Shards = EVERY_SHARD,
+        limits: NamespaceLimits = DEFAULT_NAMESPACE_LIMITS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Policies are raised to ``floors`` when they are read, so nothing else of them is ever cached.
@@ -187,7 +190,8 @@ class Caches:
         ``watch_namespace`` limits Clusters, Machines, MachinePools, policies and records to one namespace.
 
         ``watch_filter`` and ``shards`` do not limit the caches: reservations are one to one over all Clusters, so the
-        controller must see all of them. ``monotonic`` is a clock, in seconds.
+        controller must see all of them. Of a namespace over one of ``limits``, no objects of that kind are kept.
+        ``monotonic`` is a clock, in seconds.
         """
         self.version = version
         self.own_namespace = own_namespace
@@ -198,6 +202,10 @@ class Caches:
         self.shards = shards
         """The shards of Clusters that this replica serves."""
         self._shard_wakes: list[Callable[[], None]] = []
+        self.limits = limits
+        self.over_limits = OverLimits()
+        """The namespaces in which nothing is decided."""
+        self._limit_wakes: list[Callable[[str], None]] = []
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
         self._cluster_wakes: list[Callable[[ClusterKey], None]] = []
@@ -210,6 +218,8 @@ class Caches:
         self.registry = CacheRegistry(
             {Scope.WATCHED: watch_namespace, Scope.OWN: own_namespace},
             in_touch_again=self._reached_again,
+            over_limits=self.over_limits,
+            bound_changed=self.bound_changed,
             monotonic=monotonic,
         )
         """Other components register the collections that they need here."""
@@ -222,19 +232,24 @@ class Caches:
             self.authentic.keys, self._has_policy, self._serves_named, wake=self._wake_cluster
         )
         """The CAs of all Clusters."""
-        self.clusters: Cache[ClusterView] = self._register(version.clusters, cluster_view, self._cluster_changed)
-        self.machines: Cache[MachineView] = self._register(version.machines, machine_view, self._machine_changed)
+        self.clusters: Cache[ClusterView] = self._register(
+            version.clusters, cluster_view, self._cluster_changed, limit=limits.clusters
+        )
+        self.machines: Cache[MachineView] = self._register(
+            version.machines, machine_view, self._machine_changed, limit=limits.machines
+        )
         self.machine_pools: Cache[MachinePoolView] = self._register(
-            version.machine_pools, machine_pool_view, self._machine_pool_changed
+            version.machine_pools, machine_pool_view, self._machine_pool_changed, limit=limits.machine_pools
         )
         """Empty if the management cluster serves none."""
         self.policies: Cache[Policy | UnreadablePolicy] = self._register(
-            NODE_ATTESTATION_POLICIES, self._policy, self._policy_changed
+            NODE_ATTESTATION_POLICIES, self._policy, self._policy_changed, limit=limits.policies
         )
         self.records: Cache[StoredRecord] = self._register(
             ATTESTED_NODES,
             stored_record,
             self._record_changed,
+            limit=limits.attested_nodes,
             listed=self.records_barrier.cache_listed,
             after=self.clusters,  # so that nothing is listed twice at the start
             begins=self.records_barrier.cache_begins,
@@ -285,13 +300,15 @@ class Caches:
 
     def _serves_named(self, key: ClusterKey) -> bool:
         cluster = self.clusters.get(key.namespace, key.name)
-        return cluster is not None and self.serves(cluster)
+        if cluster is None:
+            return self.clusters.drops(key.namespace) and self.shards.own(key)
+        return self.serves(cluster)
 
     def _has_policy(self, key: ClusterKey) -> bool:
-        """Whether some controller may serve a Cluster of that name."""
-        return (
-            self.clusters.get(key.namespace, key.name) is not None
-            and self.policies.get(key.namespace, key.name) is not None
+        """Whether some controller may serve a Cluster of that name. A dropped Cluster or policy may be there."""
+        return all(
+            cache.get(key.namespace, key.name) is not None or cache.drops(key.namespace)
+            for cache in (self.clusters, self.policies)
         )
 
     def set_shards(self, shards: Shards) -> None:
@@ -299,6 +316,10 @@ class Caches:
         self.shards = shards
         for wake in self._shard_wakes:
             wake()
+
+    def on_limits_changed(self, wake: Callable[[str], None]) -> None:
+        """Call ``wake`` with a namespace that exceeds a limit, or is within it again."""
+        self._limit_wakes.append(wake)
 
     def on_shards_changed(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` when the shards that this replica serves change."""
@@ -444,6 +465,43 @@ class Caches:
                     timedelta(seconds=OUT_OF_TOUCH_RETRY_SECONDS),
                 )
 
+    def require_current(self, namespace: str) -> None:
+        """Call this before a decision on a Cluster of the namespace: the caches may lack anything of it.
+
+        Raises:
+            Deferred: see :meth:`require_in_touch`, or the namespace is over a limit.
+        """
+        self.require_in_touch()
+        if over := self.over_limits.of(namespace):
+            raise Deferred(Reason.NAMESPACE_OVER_LIMIT, "; ".join(map(str, over)))
+
+    def require_all_kept(self, namespace: str) -> None:
+        """Call this before acting on the absence of an object of the namespace, for a decision on any Cluster: the
+        object may have been dropped. The message names no namespace, because it may be another tenant's.
+
+        Raises:
+            Deferred: the namespace is over a limit.
+        """
+        if self.over_limits.of(namespace):
+            raise Deferred(
+                Reason.NAMESPACE_OVER_LIMIT,
+                "whether the Machine that holds the identity is gone is not known, because its namespace has more "
+                "objects than the operator's limit: the controller's log names the namespace",
+            )
+
+    def bound_changed(self, namespace: str) -> None:
+        """A namespace is over a limit, or within it again."""
+        for key in self.authorities.of_namespace(namespace):
+            # What was deleted while the namespace was over its limit was never reported.
+            if not self.clusters.drops(namespace) and self.clusters.get(namespace, key.name) is None:
+                self.authorities.cluster_gone(key)
+            if not self.policies.drops(namespace) and self.policies.get(namespace, key.name) is None:
+                self.authorities.policy_gone(key)
+        for wake in self._limit_wakes:
+            wake(namespace)
+        for cluster in [cluster.key for cluster in self.clusters.values() if cluster.key.namespace == namespace]:
+            self._wake_cluster(cluster)
+
     def _wake(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         for wake in self._wakes:
             wake(cluster, provider_ids)
@@ -472,7 +530,7 @@ class Caches:
 
     def _cluster_changed(self, key: ObjectKey, before: ClusterView | None, after: ClusterView | None) -> None:
         self.records_barrier.cluster_changed(ClusterKey(*key), before, after)
-        if after is None:
+        if after is None and not self.clusters.drops(key[0]):
             self.authorities.cluster_gone(ClusterKey(*key))
         if before != after:
             self._wake_cluster(ClusterKey(*key))
@@ -490,7 +548,8 @@ class Caches:
     ) -> None:
         if after is None:
             self.policy_statuses.forget(ClusterKey(*key))
-            self.authorities.policy_gone(ClusterKey(*key))
+            if not self.policies.drops(key[0]):
+                self.authorities.policy_gone(ClusterKey(*key))
         if before != after:  # a change of status wakes nothing: the status reconciler would wake itself
             self._wake_cluster(ClusterKey(*key))
 

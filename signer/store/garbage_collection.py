@@ -5,7 +5,8 @@ move``. It deletes the AttestedNodes whose Machine is gone and whose last certif
 It releases reservations whose Machine is gone and that no authentic record names.
 
 Each step runs only while the caches are in touch and the controller key is available, and acts only after the API
-server confirmed that the Machine is gone. A Cluster that is paused or being deleted, as during a move, is skipped.
+server confirmed that the Machine is gone. A Cluster that is paused or being deleted, as during a move, is skipped, and
+so is a namespace over a limit: the caches dropped objects of it that are not gone.
 Concurrent changes by other controllers are safe: every write has a UID and a resourceVersion as its precondition, and
 releases follow the protocol of :mod:`signer.store.reservations`.
 """
@@ -130,6 +131,7 @@ class GarbageCollector:
     def _lacks_its_reservations(self, record: AttestedNode) -> bool:
         return (
             self._caches.shards.own(record.machine.cluster)
+            and self._is_all_kept(record.machine)
             and self._is_its_machine(record)
             and not _is_paused_or_deleting(self._cached_cluster(record.machine.cluster))
             and not self._reservations.cached(pair_of(record))
@@ -154,6 +156,7 @@ class GarbageCollector:
         cluster = self._cached_cluster(record.machine.cluster)
         return (
             record.held_until <= self._now()
+            and self._is_all_kept(record.machine)
             and not isinstance(self._caches.machine(record.machine), MachineView)
             # Without its Cluster, which owns it, Kubernetes' garbage collector deletes it.
             and isinstance(cluster, ClusterView)
@@ -190,12 +193,19 @@ class GarbageCollector:
         return (
             self._caches.watches(pair.machine.cluster.namespace)
             and self._caches.shards.own(pair.machine.cluster)
+            and self._is_all_kept(pair.machine)
             and not isinstance(self._caches.machine(pair.machine), MachineView)
             and not _is_paused_or_deleting(self._cached_cluster(pair.machine.cluster))
             and not any(pair_of(record) == pair for record in self._caches.authentic.naming(pair))
         )
 
     # What may be deleted
+
+    def _is_all_kept(self, machine: MachineKey) -> bool:
+        """Whether the caches keep every object of the Machine's namespace, so that the absence of one means
+        something.
+        """
+        return not self._caches.over_limits.of(machine.cluster.namespace)
 
     async def _is_gone_for_good(self, machine: MachineKey) -> bool:
         """Whether the API server says that the Machine is gone, and its Cluster is not being moved.

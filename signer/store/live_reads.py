@@ -25,7 +25,9 @@ class LiveReads:
 
         Raises:
             ApiError: from the management cluster.
+            Deferred: its namespace is over a limit, so that the cache may lack the Machine of an instance.
         """
+        self._caches.require_all_kept(machine.cluster.namespace)
         if machine.kind != MACHINE_POOL_KIND:
             return not await self._machine_is(machine.name, machine)
         if await self._is_listed(machine):

@@ -64,9 +64,13 @@ class ReservationRebuild:
         A move changes UIDs, and so does deleting and creating a Machine again: within the namespace, the record counts
         all the same. Hardware of another namespace may have passed on: its former owner could create the Machine again,
         and must not keep the identity from the Machine that is attested now.
+
+        Raises:
+            Deferred: the other namespace is over a limit, so that its Machine may have been dropped.
         """
         if record.machine.cluster.namespace == wanted.machine.cluster.namespace:
             return True
+        self._caches.require_all_kept(record.machine.cluster.namespace)
         machine = self._caches.machine(record.machine)
         return not isinstance(machine, MachineGone) and machine.uid == record.machine_uid
 

@@ -135,6 +135,7 @@ PLACES: Final[Mapping[Reason, Place]] = {
     Reason.CONTROLLER_KEY_UNAVAILABLE: Place(_W, Whose.OPERATOR),
     Reason.CLOCKS_DIFFER: Place(_W, Whose.OPERATOR),
     Reason.MANAGEMENT_CLUSTER_UNREACHABLE: Place(_W, Whose.OPERATOR),
+    Reason.NAMESPACE_OVER_LIMIT: Place(_W, Whose.OPERATOR),
     Reason.WORKLOAD_CLUSTER_UNREACHABLE: Place(_W, Whose.OPERATOR),
     Reason.AUDIT_LOG_UNAVAILABLE: Place(_W, Whose.OPERATOR),
     Reason.INTERNAL_ERROR: Place(_W, Whose.OPERATOR),

@@ -21,7 +21,8 @@ class Wish(enum.Enum):
     WITHDRAWN = "Withdrawn"
     """Cluster, policy or the operator's permission are gone."""
     UNDECIDED = "Undecided"
-    """Everything stays as it is: the policy cannot be read, or the Cluster is paused, and may be moving."""
+    """Everything stays as it is: the policy cannot be read, the namespace is over a limit, or the Cluster is paused,
+    and may be moving."""
 
 
 def wish_of(key: ClusterKey, caches: Caches, permission: AccessPermission, authorities_of: SSHAuthoritiesOf) -> Wish:
@@ -31,6 +32,8 @@ def wish_of(key: ClusterKey, caches: Caches, permission: AccessPermission, autho
         Deferred: the caches may lack a change of Cluster or policy.
     """
     caches.require_in_touch()
+    if caches.over_limits.of(key.namespace):
+        return Wish.UNDECIDED
     cluster = caches.clusters.get(key.namespace, key.name)
     if cluster is None:
         return Wish.WITHDRAWN

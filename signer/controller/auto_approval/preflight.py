@@ -327,6 +327,7 @@ async def _caches(
         own_namespace=controller_namespace,
         floors=configuration.floors,
         watch_namespace=key.namespace,
+        limits=configuration.namespace_limits,
     )
     try:
         await require_cluster(client, caches.version.clusters, key)

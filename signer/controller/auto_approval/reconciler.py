@@ -262,7 +262,7 @@ class AutoApprovalReconciler:
         if not isinstance(cluster, ClusterView) or not isinstance(policy, Policy):
             return (_unknown("PolicyInvalid", "there is no valid policy: nothing is changed"),)
         try:
-            caches.require_in_touch()
+            caches.require_current(self._key.namespace)
             unattested = await self.renewal_coverage.unattested() if policy.mode is Mode.ENFORCE else ()
             self._unattested = {one.machine.provider_id for one in unattested}
             authority = await self._authority_source.authority()

@@ -104,6 +104,7 @@ class Restoration:
         """Deleted Clusters with saved bindings, which every resync finds again."""
         caches.on_cluster_change(self._on_change)
         caches.on_shards_changed(self._on_shards)
+        caches.on_limits_changed(self._on_limits)
 
     async def run(self) -> None:
         """Restore until cancelled. Start it once the caches are filled."""
@@ -123,9 +124,16 @@ class Restoration:
         for cluster in list(self._concerned):
             self._queue_if_due(cluster)
 
+    def _on_limits(self, namespace: str) -> None:
+        """Check the namespace's clusters again: a policy may have been deleted while it was over a limit."""
+        for cluster in [cluster for cluster in self._concerned if cluster.namespace == namespace]:
+            self._queue_if_due(cluster)
+
     def _queue_if_due(self, cluster: ClusterKey) -> None:
         if not self._caches.watches(cluster.namespace):
             return  # all controllers save bindings in one namespace; this one does not watch the cluster's policies
+        if self._caches.over_limits.of(cluster.namespace):
+            return  # the policy may have been dropped; once the namespace is within its limits, this is called again
         if self._caches.policies.get(cluster.namespace, cluster.name) is not None:
             return
         if self._caches.shards.own(cluster):
@@ -279,6 +287,8 @@ class Restoration:
         Raises:
             _NotNow: nothing may be restored.
         """
+        if self._caches.over_limits.of(key.namespace):
+            raise _NotNow("the namespace has more objects than the operator's limit")
         if key in self._moving:
             raise _NotNow("the policy was deleted by a move to another management cluster")
         with contextlib.suppress(NotFound):

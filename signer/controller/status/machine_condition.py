@@ -232,12 +232,14 @@ class MachineConditions:
         self._written[key] = _Written(machine.uid, current, self._monotonic())
 
     def _is_ours(self, machine: MachineView) -> bool:
-        """Whether this controller serves the Machine's Cluster; during a move another controller writes."""
+        """Whether this controller serves the Machine's Cluster, and has its records; during a move another controller
+        writes.
+        """
         cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
         policy = self._caches.policies.get(machine.cluster.namespace, machine.cluster.name)
         if cluster is None or policy is None or cluster.paused or cluster.deleting_for_move:
             return False
-        if not self._caches.serves(cluster):
+        if not self._caches.serves(cluster) or self._caches.over_limits.of(machine.cluster.namespace):
             return False
         return not machine.paused
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
 from signer.controller.status.condition_log import ConditionLog
 from signer.controller.status.infrastructure_status import InfrastructureStatus
+from signer.controller.status.over_limit import over_limit_conditions
 from signer.controller.status.policy_owner import PolicyOwner
 from signer.controller.status.policy_status import PolicyStatus
 from signer.decision.authority_secrets import AuthorityUnavailable
@@ -96,6 +98,7 @@ class StatusReconciler:
             others = [condition for source in self._sources for condition in source.conditions]
             found = [
                 *self._key_conditions(),
+                *over_limit_conditions(self._caches, self._key.namespace),
                 self._attestors_condition(policy),
                 authority,
                 *self._sharing_conditions(),
@@ -141,6 +144,8 @@ class StatusReconciler:
 
     def _addresses_condition(self) -> PolicyCondition:
         kind = condition_types.MACHINE_ADDRESSES_READABLE
+        if over := over_limit_conditions(self._caches, self._key.namespace):
+            return replace(over[0], type=kind, met=None)
         machines = self._caches.names.unreadable(self._key)
         if not machines:
             return PolicyCondition(kind, True, "Readable", "every address of the Machines has one reading")
@@ -178,6 +183,7 @@ class StatusReconciler:
             return ()
         kind = condition_types.CLAIMED_PROVIDER_IDS_AGREE
         try:
+            self._caches.require_current(self._key.namespace)
             disproven = self._caches.disproven_claims_of(self._key)
         except Deferred as error:
             return (PolicyCondition(kind, None, str(error.defer.reason), error.defer.message),)

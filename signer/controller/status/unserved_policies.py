@@ -13,6 +13,7 @@ from typing import Final
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
+from signer.controller.status.over_limit import over_limit_conditions
 from signer.controller.status.policy_status import PolicyStatus, permitted_in
 from signer.kube.calls import GetPatch
 from signer.model.cluster import EVERY_CLUSTER, ClusterKey
@@ -68,12 +69,6 @@ class UnservedPolicies:
             del self._statuses[key]
         for key in sorted(unserved & self._previous, key=str):
             policy = policies[key]
-            condition = PolicyCondition(
-                WORKLOAD_CLUSTER_REACHABLE,
-                False,
-                CLUSTER_NOT_FOUND,
-                f"namespace {key.namespace} has no Cluster {key.name}: a policy has the name of its Cluster",
-            )
             if key not in self._statuses:
                 permits = permitted_in(key.namespace, self._configuration, self._registry)
                 self._statuses[key] = PolicyStatus(
@@ -85,5 +80,17 @@ class UnservedPolicies:
                     partial(self._caches.policy_statuses.shown, key),
                 )
             readable = policy if isinstance(policy, Policy) else None
-            await self._statuses[key].write(policy.generation, readable, [condition])
+            await self._statuses[key].write(policy.generation, readable, self._conditions(key))
         self._previous = frozenset(unserved)
+
+    def _conditions(self, key: ClusterKey) -> tuple[PolicyCondition, ...]:
+        if over := over_limit_conditions(self._caches, key.namespace):
+            return over  # the Cluster may have been dropped
+        return (
+            PolicyCondition(
+                WORKLOAD_CLUSTER_REACHABLE,
+                False,
+                CLUSTER_NOT_FOUND,
+                f"namespace {key.namespace} has no Cluster {key.name}: a policy has the name of its Cluster",
+            ),
+        )

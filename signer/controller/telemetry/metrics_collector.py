@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from signer.model.condition import PolicyCondition
+from signer.model.namespace_limits import OverLimit
 from signer.store.node_certificates import NodeCertificates
 
 
@@ -90,6 +91,8 @@ class ProcessGauges:
     """Empty until the Secret was read; a standby does not read it."""
     ignored_records: int = 0
     dropped_events: int = 0
+    over_limits: tuple[OverLimit, ...] = ()
+    """The namespaces in which nothing is decided."""
 
 
 _OF_CLUSTER: Final = ("cluster",)
@@ -112,6 +115,13 @@ IGNORED: Final = MetricFamily(
 )
 DROPPED: Final = MetricFamily(
     "dropped_events", "counter", "Events that the controller dropped because there were too many."
+)
+OVER_LIMIT: Final = MetricFamily(
+    "namespace_over_limit_objects",
+    "gauge",
+    "Objects of the resource in a namespace that has more than the operator's limit, so that nothing there is decided; "
+    "missing for every other namespace.",
+    ("namespace", "resource"),
 )
 PENDING: Final = MetricFamily(
     "pending_requests",
@@ -259,6 +269,7 @@ _FAMILIES: Final = (
     CONTROLLER_KEY,
     IGNORED,
     DROPPED,
+    OVER_LIMIT,
     PENDING,
     OLDEST,
     DEPTH,
@@ -319,6 +330,8 @@ class MetricsCollector(Collector):
         add(DROPPED, process.dropped_events)
         for resource, reachable in process.watched.items():
             add(WATCHED, reachable, resource)
+        for one in process.over_limits:
+            add(OVER_LIMIT, one.count, one.namespace, one.resource)
         for readable in process.controller_key_readable:
             add(CONTROLLER_KEY, readable)
         for cluster, read_gauges in list(self.clusters.items()):

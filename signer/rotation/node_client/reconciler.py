@@ -300,7 +300,7 @@ class NodeClientReconciler:
         if cluster is None or cluster.deleting:
             self._last = _NothingToShow()
             return IDLE_SECONDS
-        self._caches.require_in_touch()
+        self._caches.require_current(self._key.namespace)
         secrets = await self._read()
         if isinstance(wanted, NotWanted) and isinstance(secrets.own.held, Absent) and not self._is_chosen():
             self._last = _NothingToShow()
@@ -520,7 +520,7 @@ class NodeClientReconciler:
             ApiError: the management cluster cannot be asked, or the write failed.
             Deferred: the controller key is not available, or the caches are out of touch.
         """
-        self._caches.require_in_touch()
+        self._caches.require_current(self._key.namespace)
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         wanted = NotWanted(Reason.NOT_CHOSEN, "there is no Cluster") if cluster is None else self._wants(cluster)
         secrets = await self._read()

@@ -186,7 +186,7 @@ class BundleReconciler:
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         if cluster is None:
             raise RevocationsUnknown("there is no Cluster")
-        self._caches.require_in_touch()
+        self._caches.require_current(self._key.namespace)
         identity = ClusterIdentity(self._key.namespace, self._key.name, cluster.uid)
         keys = self._caches.authentic.statement_keys()
         if not self._published_revocations.is_found(self._key):

@@ -33,6 +33,7 @@ from tests.support.access_objects import USER_KEY
 from tests.support.openssh import private_key
 from tests.unit.signer.authority.ssh.requests import authority_key
 from tests.unit.signer.builders import record
+from tests.unit.signer.store.over_limit import exceed
 
 CLUSTER: Final = ClusterKey("team-a", "production")
 KEYS: Final = ControllerKeys(bytes(32))
@@ -117,6 +118,16 @@ def test_an_attested_node_has_its_machines_addresses(world: World) -> None:
     assert world.of("worker-1") == TargetsFound(
         (TargetNode("worker-1", ("10.0.0.7", "w.corp.example", "198.51.100.9"), 2222),)
     )
+
+
+@pytest.mark.parametrize("what", ["machines", "records", "clusters"])
+def test_of_a_namespace_over_a_limit_no_target_is_known(world: World, what: str) -> None:
+    """Its Machines are there, and were dropped: a grant must not say that they are gone."""
+    world.node("worker-1", "InternalIP=10.0.0.7")
+    exceed(getattr(world.caches, what), "team-a")
+    found = world.of("worker-1", was_found=True)
+    assert isinstance(found, TargetsUnknown)
+    assert "namespace team-a has at least" in found.message
 
 
 @pytest.mark.parametrize(

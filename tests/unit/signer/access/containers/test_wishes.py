@@ -14,6 +14,7 @@ from signer.ssh.available import NotAvailable, Reason
 from signer.store.caches import Caches
 from tests.unit.signer.access.containers.world import ANYWHERE, CLUSTER, KEY, POLICY, World, authorities
 from tests.unit.signer.ssh.world import run
+from tests.unit.signer.store.over_limit import exceed
 
 
 def wish(world: World, permission: AccessPermission = ANYWHERE, found: Any = None) -> Wish:
@@ -84,6 +85,19 @@ def test_an_invalid_policy_leaves_it_open_while_the_cluster_lives() -> None:
     assert wish(world) is Wish.UNDECIDED
     world.patch_cluster({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
     assert wish(world) is Wish.WITHDRAWN
+
+
+@pytest.mark.parametrize("what", ["clusters", "policies"])
+def test_what_was_dropped_withdraws_nothing(what: str) -> None:
+    """Cluster and policy are there, and the cache keeps none of a namespace over its limit."""
+    world = World()
+
+    async def asked() -> Wish:
+        process = await world.started()
+        exceed(getattr(process.ssh.caches, what), KEY.namespace)
+        return wish_of(KEY, process.ssh.caches, ANYWHERE, lambda key: authorities(1))
+
+    assert run(asked()) is Wish.UNDECIDED
 
 
 def test_nothing_is_decided_by_caches_that_are_behind() -> None:

@@ -40,6 +40,7 @@ from tests.unit.signer.controller.auto_approval.restoration_fixtures import (
     RestorationHarness,
     harness,
 )
+from tests.unit.signer.store.over_limit import exceed, relist
 
 pytestmark = pytest.mark.slow
 
@@ -275,6 +276,25 @@ async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(ha
         assert len(harness.restoration._queue) == 0
         harness.caches.set_shards(SomeShards(1, frozenset({0})))
         await harness.is_restored()
+
+
+async def test_a_policy_that_was_dropped_is_not_deleted(harness: RestorationHarness) -> None:
+    """Its namespace is over a limit. A policy that is deleted meanwhile is missed by no one."""
+    manifest = harness.authorize()
+    cluster = harness.cluster.management.client.get(CLUSTER)
+    harness.caches.clusters.applied(cluster)
+    async with harness.running():
+        await harness.remove()
+        harness.cluster.management.client.delete(POLICY)
+        exceed(harness.caches.policies, KEY.namespace)
+        assert harness.caches.policies.get(KEY.namespace, KEY.name) is None
+        assert len(harness.restoration._queue) == 0
+        with pytest.raises(_NotNow, match="more objects than the operator's limit"):
+            await harness.restoration._restore(KEY)
+        harness.is_not_restored()
+        relist(harness.caches.policies)
+        await harness.is_restored()
+    assert manifest["metadata"]["name"] == KEY.name
 
 
 async def test_deleted_clusters_of_other_replicas_shards_are_forgotten(harness: RestorationHarness) -> None:

@@ -34,6 +34,7 @@ from tests.unit.signer.controller.status.machine_condition_fixtures import (
     settled,
     working,
 )
+from tests.unit.signer.store.over_limit import exceed
 
 
 @pytest.fixture(autouse=True)
@@ -508,3 +509,17 @@ def test_machine_that_shows_another_provider_id_than_its_node_claims() -> None:
     content = world.conditions._content((machine.cluster.namespace, machine.name), machine)
     assert (content.status, content.reason) == ("False", "ProviderIDDisagrees")
     assert "metal3://metal3/node-0/m1" in content.message
+
+
+@pytest.mark.parametrize("what", ["records", "policies", "clusters"])
+async def test_a_machine_whose_record_was_dropped_stays_attested(what: str) -> None:
+    """Its namespace is over a limit: a missing record says nothing."""
+    world = await settled(World())
+    before = world.shown()
+    exceed(getattr(world.caches, what), NAMESPACE)
+    world.records = []
+    world.clock.pass_by(24 * 60 * 60)
+    machine = world.cache()
+    world.conditions.decided(machine, DENIED)
+    await settled(world)
+    assert world.shown() == before

@@ -1,0 +1,277 @@
+"""A cache keeps nothing of a namespace that has too many objects, and loses none unnoticed when it is back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from signer.kube.client import JsonObject
+from signer.kube.errors import Cause, Unreachable
+from signer.kube.watch import list_and_watch
+from signer.model.decision import Deferred
+from signer.model.floors import NO_FLOORS
+from signer.model.namespace_limits import NamespaceLimits, OverLimit
+from signer.model.reasons import Reason
+from signer.model.seal import ControllerKeys
+from signer.store.cache import Cache, ObjectKey
+from signer.store.caches import Caches
+from signer.store.namespace_bound import LIST_AGAIN_SECONDS, LISTS_AT_ONCE, NamespaceBound
+from tests.unit.signer.store.test_caches import VERSION
+
+LIMIT = 10
+
+
+def manifest(name: str, namespace: str = "many", version: str = "1") -> dict[str, Any]:
+    return {"metadata": {"namespace": namespace, "name": name, "resourceVersion": version}, "spec": 7}
+
+
+def objects(count: int, namespace: str = "many") -> list[dict[str, Any]]:
+    return [manifest(f"m{number}", namespace) for number in range(count)]
+
+
+class Bounded:
+    """A cache with a limit, and what it tells."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.at = 0.0
+        self.parsed: list[str] = []
+        self.changes: list[tuple[ObjectKey, int | None, int | None]] = []
+        self.told: list[tuple[str, bool]] = []
+        self.bound = NamespaceBound("numbers", limit, monotonic=lambda: self.at)
+        self.cache: Cache[int] = Cache(
+            "numbers",
+            self._parse,
+            lambda key, before, after: self.changes.append((key, before, after)),
+            bound=self.bound,
+            bound_changed=lambda namespace: self.told.append((namespace, self.cache.drops(namespace))),
+        )
+
+    def _parse(self, item: JsonObject) -> int:
+        self.parsed.append(item["metadata"]["name"])
+        value: int = item["spec"]
+        return value
+
+    def list(self, *items: dict[str, Any]) -> list[dict[str, Any]]:
+        self.cache.list_begins()
+        kept = [item for item in items if self.cache.parse_list_item(item)]
+        self.cache.replaced(kept)
+        return kept
+
+    def add(self, item: dict[str, Any]) -> None:
+        self.cache.added(item)
+        self.cache.applied(item)
+
+    @property
+    def namespaces(self) -> set[str]:
+        return {key[0] for key in self.cache._values}
+
+
+def test_at_the_limit_everything_is_kept() -> None:
+    bounded = Bounded()
+    bounded.list(*objects(LIMIT), manifest("a", "few"))
+    assert len(bounded.cache) == LIMIT + 1
+    assert bounded.told == []
+
+
+def test_a_list_with_too_many_keeps_none_of_them() -> None:
+    bounded = Bounded()
+    kept = bounded.list(*objects(3 * LIMIT), manifest("a", "few"))
+    assert bounded.namespaces == {"few"}
+    assert bounded.told == [("many", True)]
+    assert list(bounded.bound.over()) == [OverLimit("numbers", "many", 3 * LIMIT, LIMIT)]
+    assert [item for item in kept if item.get("metadata", {}).get("namespace") == "many"] == []
+    assert len(bounded.parsed) == LIMIT + 1, "what is beyond the limit is not even parsed"
+
+
+def test_one_new_object_too_many_drops_the_others() -> None:
+    bounded = Bounded()
+    bounded.list(*objects(LIMIT), manifest("a", "few"))
+    bounded.changes.clear()
+    bounded.add(manifest("m-last"))
+    assert bounded.namespaces == {"few"}
+    assert len(bounded.changes) == LIMIT
+    bounded.cache.applied(manifest("m0", version="2"))
+    assert bounded.namespaces == {"few"}
+    bounded.add(manifest("b", "few"))
+    assert bounded.cache.get("few", "b") == 7
+
+
+def test_changes_of_an_object_count_once() -> None:
+    bounded = Bounded()
+    bounded.list(*objects(LIMIT))
+    for version in range(3 * LIMIT):
+        bounded.cache.applied(manifest("m0", version=f"1{version}"))
+    assert len(bounded.cache) == LIMIT
+
+
+def test_deletions_make_room() -> None:
+    bounded = Bounded()
+    bounded.list(*objects(LIMIT))
+    for item in objects(LIMIT):
+        bounded.cache.removed(item)
+        bounded.add(item)
+    assert len(bounded.cache) == LIMIT
+
+
+def test_only_a_list_ends_it() -> None:
+    """The objects that the cache dropped are not reported again, so fewer objects alone prove nothing."""
+    bounded = Bounded()
+    bounded.list(*objects(LIMIT + 1))
+    for number in range(LIMIT + 1):
+        bounded.cache.removed(manifest(f"m{number}"))
+    bounded.add(manifest("new"))
+    assert bounded.cache.drops("many")
+    assert len(bounded.cache) == 0
+    assert bounded.cache.needs_list()
+    bounded.list(manifest("new"))
+    assert bounded.cache.get("many", "new") == 7
+    assert bounded.told == [("many", True), ("many", False)]
+
+
+def test_a_list_is_asked_for_a_tenth_below_the_limit() -> None:
+    bounded = Bounded()
+    bounded.list(*objects(LIMIT + 1))
+    for number in range(2):
+        assert not bounded.cache.needs_list()
+        bounded.cache.removed(manifest(f"m{number}"))
+    assert bounded.cache.needs_list()
+
+
+def test_a_tenant_that_writes_and_deletes_has_few_lists_made() -> None:
+    bounded = Bounded()
+
+    def one_round() -> bool:
+        bounded.list(*objects(LIMIT + 1))
+        for item in objects(LIMIT + 1):
+            bounded.cache.removed(item)
+        return bounded.cache.needs_list()
+
+    assert [one_round() for _ in range(LISTS_AT_ONCE + 2)] == [True] * LISTS_AT_ONCE + [False] * 2
+    bounded.at += LIST_AGAIN_SECONDS
+    assert bounded.cache.needs_list()
+
+
+def test_what_a_broken_list_counted_does_not_count() -> None:
+    bounded = Bounded()
+    for _ in range(2):
+        bounded.cache.list_begins()
+        for item in objects(LIMIT):
+            assert bounded.cache.parse_list_item(item)
+    bounded.list(*objects(LIMIT))
+    assert len(bounded.cache) == LIMIT
+
+
+def test_a_broken_list_ends_nothing() -> None:
+    bounded = Bounded()
+    bounded.list(*objects(LIMIT + 1))
+    bounded.cache.list_begins()
+    bounded.cache.parse_list_item(manifest("m0"))
+    assert bounded.cache.drops("many")
+
+
+def test_own_writes_and_reads_are_not_kept() -> None:
+    bounded = Bounded()
+    bounded.list(*objects(LIMIT + 1))
+    assert bounded.cache.written(manifest("own")) == 7
+    bounded.cache.found(manifest("read"))
+    assert len(bounded.cache) == 0
+
+
+def test_lists_without_parsed_items_count_too() -> None:
+    bounded = Bounded()
+    bounded.cache.replaced(objects(LIMIT + 1))
+    assert len(bounded.cache) == 0
+
+
+class Server:
+    """Lists what it holds, and sends one script of events for each watch."""
+
+    def __init__(self, *watches: list[tuple[str, JsonObject]], held: list[JsonObject]) -> None:
+        self.watches = list(watches)
+        self.held = held
+        self.lists = 0
+
+    async def list_pages(self, path: str, params: Any = None, limit: int = 500, **_: Any) -> AsyncGenerator[JsonObject]:
+        self.lists += 1
+        yield {"metadata": {"resourceVersion": "1"}, "items": [dict(item) for item in self.held]}
+
+    async def watch(self, path: str, params: Any = None, **_: Any) -> AsyncGenerator[JsonObject]:
+        if not self.watches:
+            raise _Over
+        for kind, item in self.watches.pop(0):
+            yield {"type": kind, "object": item}
+        raise Unreachable("cut", cause=Cause.TIMEOUT)
+
+
+class _Over(Exception):
+    """The script is played."""
+
+
+async def no_sleep(seconds: float) -> None:
+    """Time does not pass."""
+
+
+async def played(server: Server, bounded: Bounded) -> None:
+    with pytest.raises(_Over):
+        await list_and_watch(
+            server,  # type: ignore[arg-type]
+            "/",
+            sink=bounded.cache,
+            keep=bounded.cache.parse_list_item,
+            census=bounded.cache,
+            sleep=no_sleep,
+        )
+
+
+async def test_the_loop_lists_again_as_soon_as_enough_is_deleted() -> None:
+    """Without waiting for the watch to end, and with what was created meanwhile."""
+    server = Server(held=objects(LIMIT))
+    server.watches = [
+        [
+            ("ADDED", manifest("m-last", version="2")),
+            ("MODIFIED", manifest("m0", version="3")),
+            *(("DELETED", manifest(f"m{number}", version="4")) for number in range(2)),
+            ("ADDED", manifest("never read: the watch is left before", version="5")),
+        ],
+    ]
+    bounded = Bounded()
+    await played(server, bounded)
+    assert server.lists == 2
+    assert len(bounded.cache) == LIMIT
+    assert bounded.told == [("many", True), ("many", False)]
+
+
+LIMITS = NamespaceLimits(machines=1)
+
+
+def machine(name: str, namespace: str) -> dict[str, Any]:
+    metadata = {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1"}
+    return {"metadata": metadata, "spec": {"clusterName": "prod", "providerID": f"test:///{name}"}}
+
+
+def test_decisions_of_that_namespace_wait() -> None:
+    caches = Caches(VERSION, own_namespace="own", floors=NO_FLOORS, limits=LIMITS)
+    caches.authentic.use_keys(ControllerKeys(bytes(32)))
+    caches.machines.replaced([machine("a", "team-a"), machine("b", "team-a"), machine("c", "team-b")])
+    caches.require_current("team-b")
+    with pytest.raises(Deferred) as waits:
+        caches.require_current("team-a")
+    assert waits.value.defer.reason is Reason.NAMESPACE_OVER_LIMIT
+    assert "at least 2 machines" in waits.value.defer.message
+    with pytest.raises(Deferred) as waits:
+        caches.require_all_kept("team-a")
+    assert "team-a" not in waits.value.defer.message, "it may be another tenant's"
+
+
+def test_the_own_namespace_has_no_limit() -> None:
+    """Reservations of all tenants are there."""
+    caches = Caches(VERSION, own_namespace="own", floors=NO_FLOORS, limits=NamespaceLimits(1, 1, 1, 1, 1, 1))
+    assert caches.reservations._bound.limit > 1_000_000
+
+
+def test_a_message_changes_with_each_tenth_of_the_limit() -> None:
+    """Each change of a condition is a write."""
+    shown = {str(OverLimit("machines", "team-a", count, 1000)) for count in range(1001, 1100)}
+    assert len(shown) == 1
