@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NoReturn
 
+from signer.model.program_version import program_version
+
 EXIT_USAGE: Final = 2
 _CHOICE: Final = re.compile(r"(?P<argument>.*)invalid choice: '?(?P<given>.*?)'? \(choose from (?P<choices>.*)\)", re.S)
 _LONGEST: Final = 200
@@ -49,6 +51,19 @@ class CommandParser(argparse.ArgumentParser):
     def _refuse(self, message: str, closest: str) -> NoReturn:
         meant = f"Did you mean {closest}? " if closest else ""
         self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n{meant}Type `{self.prog} --help` for what it takes.\n")
+
+
+class ShowVersion(argparse.Action):
+    """As argparse's action ``version``, but looks up the version only when it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        help_text = "show program's version number and exit"
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help_text)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Print the version to standard output, and exit with code 0."""
+        print(f"{parser.prog} {program_version()}")
+        parser.exit()
 
 
 def _closest(given: Iterable[str], known: Sequence[str]) -> str:
