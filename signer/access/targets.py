@@ -21,7 +21,7 @@ from signer.access.parts import ReadyBastion, TargetNode, TargetsAnswer, Targets
 from signer.configuration import GatewayAddress
 from signer.model.access import AccessGrant, AllNodes, Container, Nodes
 from signer.model.access_policy import DEFAULT_NODE_PORT, AccessRules
-from signer.model.addresses import Address
+from signer.model.addresses import ADDRESS_TYPES, Address
 from signer.model.addresses import HostName as NamedHost
 from signer.model.cluster import ClusterKey, ClusterView, MachineView
 from signer.model.policy import Policy
@@ -29,7 +29,7 @@ from signer.model.record import AttestedNode, record_name
 from signer.model.ssh_access import SSHSettings
 from signer.rules.machine import MachineGone
 from signer.ssh.available import NotAvailable, SSHAuthoritiesOf
-from signer.ssh.client_files import ADDRESS_TYPES, ClientFilesRefused, ClusterHosts, known_hosts
+from signer.ssh.client_files import ClientFilesRefused, ClusterHosts, known_hosts
 from signer.store.caches import Caches
 
 MAXIMUM_LISTED: Final = 256

@@ -18,7 +18,6 @@ from signer.model.decision import Deferred
 from signer.model.seal import ControllerKeys, KeyUse, Seals
 
 STANDARD_OUTPUT: Final = "-"
-DEFAULT_MAXIMUM_MEBIBYTES: Final = 100
 _NO_KEYS: Final = NoKeyYet()
 
 

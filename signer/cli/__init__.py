@@ -21,11 +21,11 @@ from attestors.standard_output import OutputNotWritten, checked_argparse_output,
 from signer.cli.collector import no_collections
 from signer.cli.commands import COMMANDS
 from signer.cli.completion import ASKED_BY_A_SHELL, PROGRAM, answer_shell
-from signer.cli.output import print_to_stderr
+from signer.cli.plain_output import print_to_stderr
 from signer.cli.remedies import remedy_of
 from signer.kube.errors import ApiError
 from signer.model.command_failures import CommandFailed, InputRefused
-from signer.model.program_version import program_version
+from signer.offline.show_version import ShowVersion
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 answer_shell(os.environ.get("COMP_LINE", ""), lambda words: _parser(_named_in(words)))
             words = sys.argv[1:] if arguments is None else arguments
             options = _parser(_named_in(words)).parse_args(words)
-        return int(options.command(options))
+            run = options.load()
+        return int(run(options))
     except InputRefused as error:
         _say(str(error))
         return EXIT_USAGE
@@ -88,7 +89,7 @@ def _parser(known: frozenset[str] = _EVERY_COMMAND) -> argparse.ArgumentParser:
         prog=_name(),
         description="Approves and signs kubelet certificates of Cluster API workload clusters for attested nodes.",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {program_version()}")
+    parser.add_argument("--version", action=ShowVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         added = commands.add_parser(command.name, help=command.summary)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
@@ -36,9 +34,10 @@ from signer.audit.verification import (
     is_bad,
     verify,
 )
-from signer.cli.arguments import not_installed
-from signer.cli.audit_evidence import add_evidence, read_evidence
-from signer.cli.output import add_output, print_result, print_to_stderr
+from signer.cli.audit_evidence import read_evidence
+from signer.cli.configuration import not_installed
+from signer.cli.output import print_result
+from signer.cli.plain_output import print_to_stderr
 from signer.configuration import InvalidConfiguration, operator_settings, read_attestors
 from signer.model.decision import printable
 from signer.model.fields import format_time, text_of
@@ -46,8 +45,6 @@ from signer.model.requested_node import requested_node_names
 
 EXIT_BAD: Final = 1
 _SHOWN_ROWS: Final = 1000
-# At most 20 octets (RFC 5280, section 4.1.2.2), and perhaps a sign octet in front.
-_SERIAL_NUMBER: Final = re.compile(r"[0-9a-fA-F]{1,42}", re.ASCII)
 _WORDS: Final[Mapping[type[Comparison], tuple[str, str]]] = {
     Reproduced: ("same", "green"),
     ReproducedInPart: ("same, in part", "yellow"),
@@ -55,57 +52,11 @@ _WORDS: Final[Mapping[type[Comparison], tuple[str, str]]] = {
 }
 
 
-def add_audit(parser: argparse.ArgumentParser) -> None:
-    """Complete the parser of the command."""
-    subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
-    verifying = subcommands.add_parser(
-        "verify",
-        help="check that no line was changed or removed, and replay every decision",
-        description="Changes nothing, and works offline without --management-cluster. Exit code 0: the log is intact "
-        "and every replayed decision is the same; 1: the log was changed, or a decision differs; 2: wrong usage or "
-        "configuration, or the management cluster cannot be read; 74: the report cannot be written.",
-    )
-    verifying.set_defaults(command=_verify)
-    _add_files(verifying)
-    verifying.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="the controller's --config, for attestors that need the operator's settings",
-    )
-    add_evidence(verifying)
-    showing = subcommands.add_parser(
-        "show",
-        help="print the decisions about one request, node or certificate, or who has an access grant",
-        description="Works offline and replays nothing. Exit code 0: at least one line was found; 1: none was "
-        "found; 2: wrong usage, or a file cannot be read; 74: the output cannot be written.",
-    )
-    showing.set_defaults(command=_show)
-    _add_files(showing)
-    what = showing.add_mutually_exclusive_group(required=True)
-    what.add_argument("--csr", metavar="NAME", help="name of the CertificateSigningRequest")
-    what.add_argument(
-        "--node",
-        metavar="NAME",
-        help="name of the node: its certificates, and what was denied or waits in its name or of its Machine",
-    )
-    what.add_argument(
-        "--serial", type=_serial_number, metavar="HEX", help="serial number of the certificate, hexadecimal"
-    )
-    what.add_argument(
-        "--key-id", metavar="KEYID", help="key id of an access grant, as sshd of a node logs it at each login"
-    )
-
-
-def _add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="the log and its rotated files")
-    add_output(parser)
-
-
 # verify
 
 
-def _verify(options: argparse.Namespace) -> int:
+def run_verify(options: argparse.Namespace) -> int:
+    """Run ``audit verify`` with its parsed arguments."""
     configured = read_attestors(options.config) if options.config is not None else {}
     for message in not_installed(configured):  # no error: the log may be that of another installation
         print_to_stderr(message)
@@ -243,7 +194,8 @@ def _table_of(judged: Sequence[ReplayedDecision]) -> Table:
 # show
 
 
-def _show(options: argparse.Namespace) -> int:
+def run_show(options: argparse.Namespace) -> int:
+    """Run ``audit show`` with its parsed arguments."""
     if options.key_id is not None:
         return _show_access(options)
     found: list[tuple[Place, DecisionLine]] = []
@@ -352,14 +304,6 @@ def _requested_nodes(line: DecisionLine) -> frozenset[str]:
     providers = frozenset({signer.provider} if isinstance(signer, SignerName) else ())
     oids = tuple(filter(None, line.request.provider_id_oid.split(",")))
     return requested_node_names(line.request.manifest(), providers, oids)
-
-
-def _serial_number(text: str) -> int:
-    """Parse a serial number as openssl and browsers write it, with or without colons."""
-    digits = text.replace(":", "")
-    if _SERIAL_NUMBER.fullmatch(digits) is None:
-        raise argparse.ArgumentTypeError("must be hexadecimal digits, as openssl x509 -serial prints them")
-    return int(digits, 16)
 
 
 def show_described(found: Sequence[tuple[Place, DecisionLine]], console: Console) -> None:

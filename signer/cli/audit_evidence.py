@@ -10,7 +10,7 @@ from typing import Any
 
 from signer.audit.authenticity import Evidence, GivenHeads, GivenKey, NoControllerKey
 from signer.audit.findings import NoHeads
-from signer.cli.arguments import WrongUse, add_controller_namespace, add_management_cluster
+from signer.cli.arguments import WrongUse
 from signer.cli.management import management_access
 from signer.configuration import InvalidConfiguration
 from signer.explain.manifests import UnreadableManifests, manifests_in
@@ -25,34 +25,6 @@ from signer.store.controller_key import (
     MalformedControllerKey,
     parse_controller_keys,
 )
-
-
-def add_evidence(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.add_argument(
-        "--management-cluster",
-        action="store_true",
-        help="read the controller key and the published heads from the management cluster, and check both",
-    )
-    add_management_cluster(parser)
-    add_controller_namespace(parser)
-    parser.add_argument(
-        "--controller-key",
-        type=Path,
-        metavar="FILE",
-        help=f"offline: Secret {SECRET_NAME}, as `kubectl get -o yaml` prints it; check the MAC of every line",
-    )
-    parser.add_argument(
-        "--heads",
-        type=Path,
-        metavar="FILE",
-        help=f"offline: ConfigMap {HEADS_NAME}; check that no end was cut off (needs --controller-key)",
-    )
-    parser.add_argument(
-        "--partial",
-        action="store_true",
-        help="the files are not those of every replica: a published chain without a line in them is no fault",
-    )
 
 
 def read_evidence(options: argparse.Namespace) -> Evidence:

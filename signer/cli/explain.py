@@ -15,19 +15,12 @@ from typing import Any, Final
 from attestors.registry import Registry
 from signer.audit.errors import NotRedacted
 from signer.authority import load_authority_certificates
-from signer.cli.arguments import (
-    WrongUse,
-    add_configuration,
-    add_management_cluster,
-    cluster_key,
-    configuration_of,
-    not_installed,
-    require_installed,
-)
+from signer.cli.arguments import WrongUse, cluster_key
+from signer.cli.configuration import configuration_of, not_installed, require_installed
 from signer.cli.explain_output import as_json, no_request_as_json, show, show_no_request
 from signer.cli.explain_selection import ExplainFailed, request_from_file, select, subject_of
 from signer.cli.management import management_access
-from signer.cli.output import add_output, print_result
+from signer.cli.output import print_result
 from signer.cli.remedies import remedy_of
 from signer.configuration import Configuration, every_attestor, operator_settings
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
@@ -71,44 +64,8 @@ NO_SETTINGS: Final = (
 )
 
 
-def add_explain(parser: argparse.ArgumentParser) -> None:
-    """Complete the parser of the command."""
-    parser.description = (
-        "Runs the controller's checks on one CSR and changes nothing. Exit code 0: it would be approved "
-        "or challenged; 4: it would be denied; 5: it waits; 6: the policy leaves it alone, it is not for this "
-        "controller, or the Machine or node has no request."
-    )
-    parser.set_defaults(command=_explain)
-    parser.add_argument(
-        "csr",
-        metavar="CSR|machine/NAME|node/NAME",
-        help="name of the CSR in the workload cluster, a file, or - for stdin; or a Machine in the Cluster's "
-        "namespace, or a node, whose newest request is explained: the newest that waits, if one does",
-    )
-    parser.add_argument("--cluster", metavar="NAMESPACE/NAME", help="the Cluster in which the CSR was posted")
-    add_management_cluster(parser)
-    add_configuration(parser)
-    parser.add_argument(
-        "--objects",
-        type=Path,
-        metavar="FILE|FOLDER",
-        help="work offline, from a recording or from manifests",
-    )
-    parser.add_argument(
-        "--at",
-        metavar="TIME",
-        type=_time,
-        help="decide as of this time, such as 2026-01-02T03:04:05Z (default: now, or the time of the recording)",
-    )
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write a recording of the inputs, without secrets")
-    parser.add_argument(
-        "--all", action="store_true", help="print every check and step, and not only the one that stops the request"
-    )
-    add_output(parser)
-    parser.add_argument("-v", "--verbose", action="store_true", help="show log messages")
-
-
-def _explain(options: argparse.Namespace) -> int:
+def run_explain(options: argparse.Namespace) -> int:
+    """Run the command with its parsed arguments."""
     logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL, stream=sys.stderr)
     subject = subject_of(options.csr)
     try:
@@ -252,13 +209,6 @@ def _notes(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     if mapping_of(manifest, "metadata").get("uid"):
         return ()
     return ("The request has no UID: it was never posted, or the file omits the UID.",)
-
-
-def _time(text: str) -> datetime:
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _write(path: Path, text: str) -> None:

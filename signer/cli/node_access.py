@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from attestors.wire.ssh.keys import HostKey
-from signer.cli.arguments import WrongUse, add_controller_namespace, add_management_cluster, cluster_key, namespace
+from signer.cli.arguments import WrongUse, cluster_key
 from signer.cli.management import management_access
-from signer.cli.node_access_preflight import add_node_access_preflight
-from signer.cli.output import print_text, print_to_stderr
+from signer.cli.plain_output import print_text, print_to_stderr
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.kube.client import Client
 from signer.kube.errors import NotFound
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.model.addresses import ADDRESS_TYPES
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, MachineView, machine_view
 from signer.model.command_failures import CommandFailed
 from signer.model.decision import printable
@@ -32,7 +32,6 @@ from signer.model.record import AttestedNode
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.seal import ControllerKeys, RecordSeals, Unauthentic
 from signer.ssh.client_files import (
-    ADDRESS_TYPES,
     ClientFilesRefused,
     ClientSettings,
     ClusterHosts,
@@ -49,7 +48,6 @@ from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
 from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
 from signer.store.controller_key import SECRET_NAME, MalformedControllerKey, parse_controller_keys
 
-DEFAULT_FOLDER: Final = "~/.ssh/node-access"
 CONFIG_FILE: Final = "config"
 KNOWN_HOSTS_FILE: Final = "known_hosts"
 _MAXIMUM_SHOWN: Final = 20
@@ -60,72 +58,8 @@ class NodeAccessFailed(CommandFailed):
     """The command cannot do what it is for; the message says why."""
 
 
-def add_node_access(parser: argparse.ArgumentParser) -> None:
-    """Complete the parser of the command."""
-    parser.description = (
-        "Reads the management cluster, changes nothing there, and connects to no node. Log in with "
-        "ssh-sign, which needs no API server."
-    )
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
-    config = actions.add_parser(
-        "config",
-        help="write a folder with ssh_config and known_hosts for one Cluster",
-        description="Writes FOLDER/NAMESPACE.CLUSTER/config with a host NODE.CLUSTER for each attested node, and "
-        "known_hosts beside it. Each Cluster has files of its own: a host authority counts for one Cluster.",
-    )
-    _add_common(config)
-    _add_plain_keys(config)
-    config.add_argument(
-        "--folder",
-        default=DEFAULT_FOLDER,
-        metavar="FOLDER",
-        help="where the Cluster's folder is written (default: %(default)s)",
-    )
-    config.add_argument("--port", type=int, default=22, metavar="PORT", help="of the nodes' sshd (default: 22)")
-    config.add_argument("--login", default="root", metavar="LOGIN", help="on the nodes (default: root)")
-    config.add_argument(
-        "--jump-host", default="", metavar="HOST,...", help="reach the nodes through this host, as ProxyJump has it"
-    )
-    config.add_argument("--identity", default="", metavar="FILE", help="the private key; its certificate is beside it")
-    config.add_argument(
-        "--address-type",
-        action="append",
-        choices=ADDRESS_TYPES,
-        help="connect to the Machine's address of this type; repeat it for a second choice "
-        f"(default: {', '.join(ADDRESS_TYPES)}, in this order)",
-    )
-    config.set_defaults(command=_config)
-    known = actions.add_parser(
-        "known-hosts",
-        help="print the known_hosts lines of one Cluster",
-        description="Prints a line for each host authority, for names of this Cluster alone. Keep a file for each "
-        "Cluster, and use it with HostKeyAlias=NODE.CLUSTER.NAMESPACE.",
-    )
-    _add_common(known)
-    _add_plain_keys(known)
-    known.set_defaults(command=_known_hosts)
-    add_node_access_preflight(actions)
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
-    parser.add_argument(
-        "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
-    )
-    add_management_cluster(parser)
-
-
-def _add_plain_keys(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--plain-keys",
-        action="store_true",
-        help="for the break-glass kit: add each attested node's host keys, for host certificates run out in a long "
-        "outage; reads the controller key, which proves the records",
-    )
-    add_controller_namespace(parser)
-
-
-def _config(options: argparse.Namespace) -> int:
+def run_config(options: argparse.Namespace) -> int:
+    """Run ``node-access config`` with its parsed arguments."""
     try:
         settings = ClientSettings(
             port=options.port,
@@ -156,7 +90,8 @@ def _config(options: argparse.Namespace) -> int:
     return 0
 
 
-def _known_hosts(options: argparse.Namespace) -> int:
+def run_known_hosts(options: argparse.Namespace) -> int:
+    """Run ``node-access known-hosts`` with its parsed arguments."""
     proof = _proof(options)
     hosts = _run(
         options,

@@ -9,14 +9,14 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
 
-from signer.cli.arguments import add_management_cluster, cluster_key, namespace
+from signer.cli.arguments import cluster_key
 from signer.cli.management import management_access
-from signer.cli.output import add_output, print_result
+from signer.cli.output import print_result
 from signer.controller.named_cluster import require_cluster
 from signer.kube.client import Client
 from signer.model.cluster import ClusterKey
@@ -25,9 +25,6 @@ from signer.ssh.ways_in.findings import WayIn, WaysIn
 from signer.ssh.ways_in.reading import WaysInReader
 from signer.ssh.ways_in.status import STOCK_SSHD
 from signer.store.cluster_api import discover_cluster_api
-
-if TYPE_CHECKING:
-    from signer.cli.arguments import Commands
 
 EXIT_NEEDS_ATTENTION: Final = 3
 EXIT_NOT_KNOWN: Final = 5
@@ -69,24 +66,8 @@ class WaysInFound:
         return Verdict.NOT_KNOWN if self.ways.possible or self.ways.unread else Verdict.NONE_DECLARED
 
 
-def add_node_access_preflight(actions: Commands) -> None:
-    """Add the action to ``node-access``."""
-    parser = actions.add_parser(
-        "preflight",
-        help="list other ways into the machines of a Cluster than SSH certificates",
-        description="Reads the management cluster with your rights, and changes nothing. Exit code 0: no object that "
-        "was read declares another way in; 3: one does; 5: it is not known.",
-    )
-    parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
-    parser.add_argument(
-        "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
-    )
-    add_management_cluster(parser)
-    add_output(parser)
-    parser.set_defaults(command=_preflight)
-
-
-def _preflight(options: argparse.Namespace) -> int:
+def run_preflight(options: argparse.Namespace) -> int:
+    """Run ``node-access preflight`` with its parsed arguments."""
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     key = cluster_key(options.cluster, default_namespace=options.namespace)
 

@@ -6,7 +6,6 @@ disk.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import sys
@@ -16,28 +15,13 @@ from typing import Any, Final, TypeAlias
 import yaml
 from rich.console import Console
 
-from attestors.standard_output import discard_output, standard_output
+from attestors.standard_output import standard_output
+from signer.cli.plain_output import print_text
 
-FORMATS: Final = ("table", "wide", "json", "yaml")
-"""Values of ``--output``, as kubectl has them; the first is the default."""
 WIDTH_WITHOUT_TERMINAL: Final = 10_000
 """Columns where standard output is not a terminal: no line is wrapped, so that ``grep`` and ``awk`` see whole lines."""
 
 Document: TypeAlias = Mapping[str, Any] | Sequence[Any]
-
-
-def add_output(parser: argparse.ArgumentParser, **others: str) -> None:
-    """Add ``--output``; :func:`print_result` takes its value. The command itself prints the ``others``, which are
-    formats and what they are.
-    """
-    described = "".join(f"; {name}: {text}" for name, text in others.items())
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=(*FORMATS, *others),
-        default=FORMATS[0],
-        help=f"wide: with long lines unwrapped, and with all columns{described} (default: %(default)s)",
-    )
 
 
 class _Console(Console):
@@ -96,21 +80,3 @@ def print_as_json(document: Document) -> None:
     with standard_output():
         json.dump(document, sys.stdout, indent=2)
         print()
-
-
-def print_text(text: str) -> None:
-    """Print text unchanged.
-
-    Raises:
-        BrokenPipeError, OutputNotWritten: see :func:`~attestors.standard_output.standard_output`.
-    """
-    with standard_output():
-        print(text, end="")
-
-
-def print_to_stderr(text: str) -> None:
-    """Print a line to standard error. A failure, as on a full disk, does not change the exit code."""
-    try:
-        print(text, file=sys.stderr)
-    except OSError:
-        discard_output(sys.stderr)

@@ -17,16 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
-from signer.cli.arguments import (
-    add_config,
-    add_controller_namespace,
-    add_management_cluster,
-    cluster_key,
-    namespace,
-    require_installed,
-)
+from signer.cli.arguments import cluster_key
+from signer.cli.configuration import require_installed
 from signer.cli.management import management_access
-from signer.cli.output import add_output, print_result
+from signer.cli.output import print_result
 from signer.cli.remedies import remedy_of
 from signer.configuration import Configuration, every_attestor, read_configuration_file
 from signer.controller.auto_approval.preflight import Preflight, PreflightFailed, preflight
@@ -57,21 +51,8 @@ _PREFLIGHT_ERRORS: Final = (
 )
 
 
-def add_preflight(parser: argparse.ArgumentParser) -> None:
-    """Complete the parser of the command."""
-    parser.description = "Changes nothing. Exit code 0: the cluster is ready for Enforce; 3: steps remain."
-    parser.set_defaults(command=_preflight)
-    parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
-    parser.add_argument(
-        "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
-    )
-    add_management_cluster(parser)
-    add_controller_namespace(parser)
-    add_config(parser)
-    add_output(parser)
-
-
-def _preflight(options: argparse.Namespace) -> int:
+def run_preflight(options: argparse.Namespace) -> int:
+    """Run the command with its parsed arguments."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     key = cluster_key(options.cluster, default_namespace=options.namespace)
     try:

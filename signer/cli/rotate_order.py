@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
 
+from signer.cli.parsers.rotate import ANSWERED_WITHIN_SECONDS
 from signer.cli.rotate_reading import read_policy, read_rotation
 from signer.kube.calls import Get, Patch
 from signer.kube.client import JsonObject
@@ -23,8 +24,6 @@ from signer.rotation.phases import Phase, RollbackAvailable
 from signer.rotation.view import RotationView, View, rejection, rotation_view
 from signer.ssh.status import SSH_OPERATION_REJECTED
 
-ANSWERED_WITHIN_SECONDS: Final = 20.0
-"""A running controller sees the annotation at once, and asks the API servers once before it answers."""
 _REASON_WITHIN_SECONDS: Final = 5.0
 """The controller takes the annotation away before it writes the condition with the reason."""
 _LOOK_SECONDS: Final = 0.3

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from signer.cli.rotate_order import OrderAnswer
-from signer.cli.rotate_preflight import WORDS, NotScanned, PreflightFound, Readiness, explanation
+from signer.cli.rotate_marks import YES, paragraph
 from signer.model.fields import format_time
 from signer.rotation.conditions import UNVERIFIED_CURE
-from signer.rotation.leftovers import Holder, Scan
 from signer.rotation.node_client.shown import NODE_CLIENT_CONDITION
 from signer.rotation.phases import Phase, RollbackAvailable, gep_phase
 from signer.rotation.plan import CALL_FAILED, FOREIGN_AUTHORITY, PAUSED
-from signer.rotation.preflight import Check, Holds, Lacks
 from signer.rotation.record import Moment, NotYet
 from signer.rotation.view import (
     Attention,
@@ -34,28 +30,18 @@ from signer.rotation.view import (
     rejection,
 )
 
-_YES: Final = Text("✓", style="green")
-_NO: Final = Text("✗", style="bold red")
-_UNKNOWN: Final = Text("?", style="yellow")
 _MARKS: Final[Mapping[StepState, Text]] = {
-    StepState.PROVEN: _YES,
+    StepState.PROVEN: YES,
     StepState.CURRENT: Text("→", style="bold yellow"),
     StepState.AHEAD: Text("\N{EN DASH}", style="dim"),
 }
 _STYLES: Final = {Attention.NONE: "green", Attention.PERSON: "yellow", Attention.NEEDED: "bold red"}
-_BY_READINESS: Final[Mapping[Readiness, tuple[str, str]]] = {
-    Readiness.READY: ("Every check holds: a rotation can be started.", "green"),
-    Readiness.NOT_READY: ("A rotation cannot be started yet.", "bold red"),
-    Readiness.NOT_KNOWN: ("Nothing is known to be missing, but not all could be read.", "yellow"),
-}
 _ROLLBACK: Final[Mapping[RollbackAvailable, str]] = {
     RollbackAvailable.FULL: "all of the rotation",
     RollbackAvailable.CLIENTS_ONLY: "the nodes' client certificates; the API servers keep those of the new CA",
     RollbackAvailable.NONE: "nothing",
 }
 _SHOWN_DIGITS: Final = 12
-_MOST_SHOWN: Final = 30
-"""Objects of a list; ``--output json`` has all."""
 
 
 # Status
@@ -70,12 +56,12 @@ def show_status(view: View, console: Console, now: datetime) -> None:
         _show_rotation(view, console, now)
     node_client = condition(view.conditions, NODE_CLIENT_CONDITION)
     if node_client.reason:
-        _paragraph(console, "Node CA", f"{node_client.reason}: {node_client.message}")
+        paragraph(console, "Node CA", f"{node_client.reason}: {node_client.message}")
     if why := rejection(view.conditions):
-        _paragraph(console, "Rejected", why)
+        paragraph(console, "Rejected", why)
     if view.pending_order:
-        _paragraph(console, "Ordered", f"{view.pending_order}, which no controller has taken yet")
-    _paragraph(console, "Next", next_for_person(view))
+        paragraph(console, "Ordered", f"{view.pending_order}, which no controller has taken yet")
+    paragraph(console, "Next", next_for_person(view))
 
 
 def _show_rotation(view: RotationView, console: Console, now: datetime) -> None:
@@ -87,24 +73,24 @@ def _show_rotation(view: RotationView, console: Console, now: datetime) -> None:
         console.print(Text.assemble(" ", _MARKS[one.state], f" {one.title}"))
     console.print()
     if not view.phase.is_over:
-        _paragraph(console, "Since", _since(view, now))
-    _paragraph(console, "Waits", view.waits_for)
-    _paragraph(console, "Lagging", _named(view.nodes.lagging))
+        paragraph(console, "Since", _since(view, now))
+    paragraph(console, "Waits", view.waits_for)
+    paragraph(console, "Lagging", _named(view.nodes.lagging))
     if view.nodes.total:
-        _paragraph(console, "Nodes", _nodes(view.nodes))
+        paragraph(console, "Nodes", _nodes(view.nodes))
     if view.servers and not view.phase.is_over:
         _servers(view, console)
     if view.counts and not view.phase.is_over:
-        _paragraph(console, "Roll back", _ROLLBACK[view.rollback_available])
+        paragraph(console, "Roll back", _ROLLBACK[view.rollback_available])
     if link_ends := view.times.get(Moment.LINK_ENDS.value, ""):
-        _paragraph(console, "Link", f"ends at {link_ends}")
+        paragraph(console, "Link", f"ends at {link_ends}")
     _show_authorities(view, console)
-    _paragraph(console, "Leftovers", view.leftovers)
+    paragraph(console, "Leftovers", view.leftovers)
     for gate, at in view.skipped:
-        _paragraph(console, "Skipped", f"gate {gate}, ordered at {at}")
+        paragraph(console, "Skipped", f"gate {gate}, ordered at {at}")
     if view.counts and not view.reported and not view.phase.is_over:
         text = "the policy's status says nothing of this rotation: does a controller run with --rotate-authorities?"
-        _paragraph(console, "Note", text)
+        paragraph(console, "Note", text)
 
 
 def _since(view: RotationView, now: datetime) -> str:
@@ -144,8 +130,8 @@ def _show_authorities(view: RotationView, console: Console) -> None:
     """On a terminal the begin of each discovery hash, else the whole."""
     if not console.is_terminal:
         for one in view.authorities:
-            _paragraph(console, f"Old {one.kind}", _until(one.old, one.old_not_after))
-            _paragraph(console, f"New {one.kind}", _until(one.new, one.new_not_after) if one.new else "not made yet")
+            paragraph(console, f"Old {one.kind}", _until(one.old, one.old_not_after))
+            paragraph(console, f"New {one.kind}", _until(one.new, one.new_not_after) if one.new else "not made yet")
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("Authority", "Old", "Until", "New", "Until"):
@@ -285,139 +271,3 @@ def _rotation(view: RotationView) -> dict[str, Any]:
         "skippedGates": [{"gate": gate, "time": at} for gate, at in view.skipped],
         "reported": view.reported,
     }
-
-
-# Preflight
-
-
-def show_preflight(found: PreflightFound, console: Console) -> None:
-    """Print the checks as text. What does not hold comes whole, with the patch, below them."""
-    console.print(Text.assemble("Cluster ", (str(found.cluster), "bold"), "\n"))
-    for check in (*found.checks, found.operator):
-        detail = explanation(check.result) if isinstance(check.result, Holds) else ""
-        _show_line(console, _mark(check), Text.assemble(check.title, (f": {detail}" if detail else "", "dim")))
-    for check in (*found.checks, found.operator):
-        if not isinstance(check.result, Holds):
-            _show_reason(check, console)
-    console.print()
-    _show_scan(found, console)
-    verdict, style = _BY_READINESS[found.readiness]
-    console.print(Text(verdict, style=style))
-
-
-def _show_line(console: Console, mark: Text, text: Text) -> None:
-    """A mark with its text beside it; in one line where there is no terminal."""
-    if not console.is_terminal:
-        console.print(Text.assemble(" ", mark, " ", text), soft_wrap=True)
-        return
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(width=2, justify="right")
-    grid.add_column(overflow="fold")
-    grid.add_row(mark, text)
-    console.print(grid)
-
-
-def _mark(check: Check) -> Text:
-    match check.result:
-        case Holds():
-            return _YES
-        case Lacks():
-            return _NO
-        case _:
-            return _UNKNOWN
-
-
-def _show_reason(check: Check, console: Console) -> None:
-    """A command in a reason is a line of its own, and stays one, so that it can be copied."""
-    first, *others = explanation(check.result).split("\n")
-    console.print()
-    console.print(Text.assemble(_mark(check), (f" {check.title}", "bold")), soft_wrap=not console.is_terminal)
-    console.print(Text(first), soft_wrap=not console.is_terminal)
-    for line in others:
-        console.print(Text(line), soft_wrap=True)
-
-
-def _show_scan(found: PreflightFound, console: Console) -> None:
-    if isinstance(found.scan, NotScanned):
-        _paragraph(console, "Note", f"the workload cluster was not searched for CAs: {found.scan.why}")
-        return
-    old = found.scan.leftovers
-    own = tuple(one for one in found.scan.holders if not one.holds_old)
-    _show_holders(console, "Hold the present CA, and must be given the new one before you complete", old)
-    _show_holders(console, "Hold CAs of their own, which a rotation does not touch", own)
-    if found.scan.more:
-        _paragraph(console, "Note", f"{found.scan.more} more objects hold CAs")
-    for kind, why in found.scan.unread.items():
-        _paragraph(console, "Note", f"{kind}: not readable here: {why}")
-
-
-def _show_holders(console: Console, heading: str, holders: tuple[Holder, ...]) -> None:
-    if not holders:
-        return
-    console.print(Text(heading, style="bold"))
-    for line in _lines(holders):
-        console.print(Text(f"  {line}"), soft_wrap=not console.is_terminal)
-    console.print()
-
-
-def _lines(holders: tuple[Holder, ...]) -> Iterator[str]:
-    yield from map(str, holders[:_MOST_SHOWN])
-    if len(holders) > _MOST_SHOWN:
-        yield f"and {len(holders) - _MOST_SHOWN} more"
-
-
-def preflight_as_json(found: PreflightFound) -> dict[str, Any]:
-    """The whole result as JSON. Fields are only ever added."""
-    scan = found.scan
-    searched: dict[str, Any] = {"holders": None, "moreHolders": 0, "unread": {}}
-    if isinstance(scan, Scan):
-        holders = [_holder(one) for one in scan.holders]
-        searched = {"holders": holders, "moreHolders": scan.more, "unread": dict(scan.unread)}
-    return {
-        "cluster": str(found.cluster),
-        "readiness": found.readiness.value,
-        "checks": [_check(one) for one in found.checks],
-        "operator": _check(found.operator),
-        **searched,
-        "notSearched": scan.why if isinstance(scan, NotScanned) else "",
-    }
-
-
-def _check(check: Check) -> dict[str, str]:
-    return {"check": check.title, "result": WORDS[type(check.result)], "message": explanation(check.result)}
-
-
-def _holder(one: Holder) -> dict[str, Any]:
-    return {"kind": one.kind, "namespace": one.namespace, "name": one.name, "holdsPresentCA": one.holds_old}
-
-
-# Orders
-
-
-def show_answer(answer: OrderAnswer, console: Console) -> None:
-    """Print the answer as text."""
-    console.print(Text(answer.message), soft_wrap=not console.is_terminal)
-
-
-def answer_as_json(answer: OrderAnswer) -> dict[str, str]:
-    """The answer as JSON. Fields are only ever added."""
-    return {
-        "cluster": str(answer.cluster),
-        "operation": answer.operation.value,
-        "answer": answer.answer.value,
-        "message": answer.message,
-    }
-
-
-def _paragraph(console: Console, head: str, text: str) -> None:
-    """One paragraph beside its head; in one line where there is no terminal."""
-    if not text:
-        return
-    if not console.is_terminal:
-        console.print(Text(f"{head:<11}{text}"), soft_wrap=True)
-        return
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(min_width=10, style="bold")
-    grid.add_column(overflow="fold")
-    grid.add_row(escape(head), Text(text))
-    console.print(grid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.markup import escape
 
+from signer.cli.output import print_result
+from signer.cli.rotate_action import EXIT_NEEDS_ATTENTION, EXIT_WAITS, run_action
+from signer.cli.rotate_reading import read_policy
 from signer.kube.client import JsonObject
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
@@ -27,6 +31,13 @@ class SSHAttention(enum.Enum):
     NONE = "None"
     PERSON = "WaitsForPerson"
     NEEDED = "NeedsAttention"
+
+
+_BY_SSH_ATTENTION: Final[Mapping[SSHAttention, int]] = {
+    SSHAttention.NONE: 0,
+    SSHAttention.PERSON: EXIT_WAITS,
+    SSHAttention.NEEDED: EXIT_NEEDS_ATTENTION,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,13 @@ class SSHView:
         if self.not_available or any(one.lagging for one in self.rotations):
             return SSHAttention.NEEDED
         return SSHAttention.PERSON if self.phase == Phase.PREPARED.value else SSHAttention.NONE
+
+
+def run_ssh_status(options: argparse.Namespace) -> int:
+    """Run ``rotate ssh status`` with its parsed arguments."""
+    view = ssh_view(run_action(options, read_policy))
+    print_result(options.output, lambda: ssh_status_as_json(view), lambda console: show_ssh_status(view, console))
+    return _BY_SSH_ATTENTION[view.attention]
 
 
 def ssh_view(policy: JsonObject) -> SSHView:
@@ -188,4 +206,4 @@ def show_ssh_status(view: SSHView, console: Console) -> None:
         console.print(escape(f"Ordered: {view.pending_order}, which no controller has taken yet"))
 
 
-__all__ = ["SSHAttention", "SSHView", "show_ssh_status", "ssh_status_as_json", "ssh_view"]
+__all__ = ["SSHAttention", "SSHView", "run_ssh_status", "show_ssh_status", "ssh_status_as_json", "ssh_view"]

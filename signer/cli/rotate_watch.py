@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from signer.cli.output import as_yaml, print_report, print_text
+from signer.cli.output import as_yaml, print_report
+from signer.cli.plain_output import print_text
 from signer.cli.rotate_output import change_line, show_status, status_as_json, status_as_json_line
 from signer.cli.rotate_reading import read_view
 from signer.kube.calls import Get

@@ -15,19 +15,17 @@ from typing import Final
 
 from attestors.registry import Registry
 from signer.audit.lines import AuditLogInUse
-from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, open_audit_log
+from signer.audit.log import AuditLog, open_audit_log
 from signer.cli.access_webhook import CONCURRENT_WEBHOOK_CALLS, webhook_clients, webhook_server
-from signer.cli.arguments import configuration_of, require_installed
 from signer.cli.collector import collect_less_often, freeze_existing_objects
-from signer.cli.controller_arguments import add_controller_arguments
+from signer.cli.configuration import configuration_of, require_installed
 from signer.cli.leader_election import leader_election
 from signer.cli.management import management_access
 from signer.cli.open_files import open_as_many_files_as_allowed
-from signer.cli.output import print_to_stderr
-from signer.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
+from signer.cli.plain_output import print_to_stderr
+from signer.configuration import Configuration, InvalidConfiguration
 from signer.controller.access_webhook_clients import ANY_CLIENT, WebhookClients
 from signer.controller.cluster_api_change import ClusterAPIChanged
-from signer.controller.diagnostics.arguments import add_diagnostics_arguments
 from signer.controller.diagnostics.scrape_access import CONCURRENT_REVIEWS
 from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.replica import run_replica
@@ -43,43 +41,8 @@ _HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P
 _MAXIMUM_PORT: Final = 65535
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Complete the parser of the command."""
-    parser.description = (
-        "Runs until SIGTERM or SIGINT. Exit code 0: stopped by a signal; 1: failure at run time; 2: wrong "
-        "usage or configuration; 4: lost its Lease."
-    )
-    parser.set_defaults(command=_run)
-    add_controller_arguments(parser)
-    parser.add_argument(
-        "--workers-per-cluster",
-        type=_positive,
-        default=DEFAULT_WORKERS,
-        metavar="N",
-        help="requests decided concurrently in each cluster (default: %(default)s)",
-    )
-    add_diagnostics_arguments(parser)
-    parser.add_argument(
-        "--audit-log-path", default="", metavar="PATH", help="write an audit log there; - is standard output"
-    )
-    parser.add_argument(
-        "--audit-log-maxsize",
-        type=_not_negative,
-        default=DEFAULT_MAXIMUM_MEBIBYTES,
-        metavar="MIB",
-        help="rotate the audit log at this size in MiB; 0: never (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--audit-log-maxbackup",
-        type=_not_negative,
-        default=0,
-        metavar="N",
-        help="number of rotated audit logs to keep; 0: all (default: %(default)s)",
-    )
-    parser.add_argument("-v", "--verbose", action="store_true", help="log more")
-
-
-def _run(options: argparse.Namespace) -> int:
+def run_controller(options: argparse.Namespace) -> int:
+    """Run the command with its parsed arguments."""
     as_json = options.logging_format == "json" or (options.logging_format is None and not sys.stderr.isatty())
     configure_logging(as_json=as_json, level=logging.DEBUG if options.verbose else logging.INFO)
     configuration = _configuration(options)
@@ -207,17 +170,3 @@ def _address(flag: str, text: str) -> tuple[str, int]:
     if found is None or int(found["port"]) > _MAXIMUM_PORT:
         raise InvalidConfiguration(f"{flag} must be HOST:PORT, such as :8080, or [::1]:8080 for an IPv6 address")
     return found["six"] or found["host"] or "", int(found["port"])
-
-
-def _not_negative(text: str) -> int:
-    return _between(0, 1_000_000, text)
-
-
-def _positive(text: str) -> int:
-    return _between(1, 1000, text)
-
-
-def _between(least: int, most: int, text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"must be between {least} and {most}")
-    return int(text)

@@ -11,17 +11,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from attestors.registry import Registry
-from signer.cli.arguments import (
-    WrongUse,
-    add_config,
-    add_controller_namespace,
-    add_management_cluster,
-    cluster_key,
-    namespace,
-    require_installed,
-)
+from signer.cli.arguments import WrongUse, cluster_key
+from signer.cli.configuration import require_installed
 from signer.cli.management import management_access
-from signer.cli.output import add_output, print_result, print_text
+from signer.cli.output import print_result
+from signer.cli.parsers.status import HTML
+from signer.cli.plain_output import print_text
 from signer.cli.status_html import as_html
 from signer.cli.status_output import as_json, needs_attention, show, show_cluster
 from signer.configuration import Configuration, every_attestor, read_configuration_file
@@ -35,49 +30,15 @@ from signer.model.cluster import ClusterKey
 from signer.model.command_failures import CommandFailed
 from signer.store.cluster_api import discover_cluster_api
 
-HTML: Final = "html"
 EXIT_NEEDS_ATTENTION: Final = 3
-DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 
 
 class StatusFailed(CommandFailed):
     """The Cluster has no status; the message says why."""
 
 
-def add_status(parser: argparse.ArgumentParser) -> None:
-    """Complete the parser of the command."""
-    parser.description = "Changes nothing. Exit code 0: nothing needs attention; 3: something needs attention."
-    parser.set_defaults(command=_status)
-    parser.add_argument(
-        "cluster",
-        nargs="?",
-        metavar="CLUSTER",
-        help="list the Machines of this Cluster: its name, or NAMESPACE/NAME (default: list the Clusters)",
-    )
-    add_management_cluster(parser)
-    add_controller_namespace(parser)
-    add_config(parser)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "-n",
-        "--namespace",
-        type=namespace,
-        help="list only Clusters of this namespace (default: all); the namespace of CLUSTER (default: default)",
-    )
-    which.add_argument(
-        "-A", "--all-namespaces", action="store_true", help="list Clusters of all namespaces, as without -n"
-    )
-    parser.add_argument(
-        "--timeout",
-        type=_seconds,
-        default=DEFAULT_TIMEOUT_SECONDS,
-        metavar="SECONDS",
-        help="time limit for each workload cluster (default: %(default)s)",
-    )
-    add_output(parser, html="one page for a wall or a mail, with no script and nothing loaded from elsewhere")
-
-
-def _status(options: argparse.Namespace) -> int:
+def run_status(options: argparse.Namespace) -> int:
+    """Run the command with its parsed arguments."""
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     now = datetime.now(UTC)
     if options.cluster is None:
@@ -129,13 +90,3 @@ async def _read_fleet(
     if only is not None and not found:
         raise StatusFailed(f"Cluster {only} has no NodeAttestationPolicy: the controller does not serve it; create one")
     return found
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError("must be a number of seconds") from None
-    if not 0 < seconds <= 600:
-        raise argparse.ArgumentTypeError("must be more than 0 and at most 600 seconds")
-    return seconds

@@ -13,9 +13,8 @@ from typing import Any, Final, TypeAlias
 from rich.console import Console
 from rich.text import Text
 
-from signer.cli.arguments import add_controller_namespace, add_management_cluster
 from signer.cli.management import management_access
-from signer.cli.output import add_output, print_result
+from signer.cli.output import print_result
 from signer.kube.client import Client
 from signer.kube.errors import ApiError
 from signer.kube.management import ManagementConfigurationRefused
@@ -59,17 +58,8 @@ class ControllerNotAsked:
 Controller: TypeAlias = tuple[InstalledController, ...] | ControllerNotKnown | ControllerNotAsked
 
 
-def add_version(parser: argparse.ArgumentParser) -> None:
-    """Complete the parser of the command."""
-    parser.description = "Changes nothing. Exit code 1: the controller's version is not known."
-    parser.set_defaults(command=_version)
-    parser.add_argument("--client", action="store_true", help="only this program's version; asks no cluster")
-    add_management_cluster(parser)
-    add_controller_namespace(parser)
-    add_output(parser)
-
-
-def _version(options: argparse.Namespace) -> int:
+def run_version(options: argparse.Namespace) -> int:
+    """Run the command with its parsed arguments."""
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     found = ControllerNotAsked() if options.client else asyncio.run(_controller(options))
     print_result(options.output, lambda: as_json(found), lambda console: show(found, console))

@@ -17,8 +17,6 @@ from signer.configuration.authorities import AllowedAuthorities
 from signer.configuration.document import (
     ALL_NAMESPACES,
     MAXIMUM_DEPTH,
-    NAMESPACE,
-    NAMESPACE_FORM,
     InvalidConfiguration,
     read_document,
     read_namespaces,
@@ -26,9 +24,9 @@ from signer.configuration.document import (
 )
 from signer.configuration.file import ConfigurationFile, read_attestors, read_configuration_file
 from signer.configuration.gateway import GatewayAddress, GatewayNotNamed, NamedGateway
-from signer.configuration.replicas import DEFAULT_LEASE_NAME, LeaderElection, NoLeaderElection, Sharding
+from signer.configuration.replicas import LeaderElection, NoLeaderElection, Sharding
 from signer.configuration.rotation import RotationOff, RotationSettings
-from signer.configuration.run import DEFAULT_WORKERS, Configuration
+from signer.configuration.run import Configuration
 from signer.configuration.ssh import MasterSecrets, SSHPermission, SSHSwitchedOff
 
 __all__ = [
@@ -42,16 +40,12 @@ __all__ = [
     "ContainersSwitchedOn",
     "CreatorVerification",
     "DEFAULT_GATEWAY_NAMESPACE",
-    "DEFAULT_LEASE_NAME",
-    "DEFAULT_WORKERS",
     "GatewayAddress",
     "GatewayNotNamed",
     "InvalidConfiguration",
     "LeaderElection",
     "MAXIMUM_DEPTH",
     "MasterSecrets",
-    "NAMESPACE",
-    "NAMESPACE_FORM",
     "NOT_NAMED",
     "NamedGateway",
     "NoLeaderElection",

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from signer.configuration.document import (
     ALL_NAMESPACES,
-    NAMESPACE,
-    NAMESPACE_FORM,
     InvalidConfiguration,
     object_of,
     read_namespaces,
@@ -21,6 +19,7 @@ from signer.configuration.document import (
 from signer.configuration.gateway import GatewayNotNamed, NamedGateway, read_gateway
 from signer.model.access_policy import MAXIMUM_APPROVALS, MAXIMUM_LIFETIME, MINIMUM_LIFETIME, PROVIDER
 from signer.model.durations import parse_duration
+from signer.model.object_names import NAMESPACE, NAMESPACE_FORM
 from signer.model.tools_image import InvalidToolsImage, NamedToolsImage, NoToolsImage, ToolsImage
 
 _ACCESS_FIELDS: Final = frozenset(

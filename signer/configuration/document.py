@@ -12,11 +12,9 @@ import yaml
 from attestors.net.strict_yaml import position
 from signer.model.command_failures import InputRefused
 from signer.model.decision import printable
+from signer.model.object_names import NAMESPACE, NAMESPACE_FORM
 
 ALL_NAMESPACES: Final = "*"
-# apimachinery ``validation.IsDNS1123Label``.
-NAMESPACE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
-NAMESPACE_FORM: Final = "up to 63 lower-case letters, digits and '-', a letter or digit at both ends"
 MAXIMUM_DEPTH: Final = 64
 """Maximum nesting of the file; no attestor's settings come near."""
 # What a message may quote: a longer key, or one with other characters, may hold a value, as in {masterKey:SECRET}.

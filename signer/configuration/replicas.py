@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
 
-from signer.model.lease import ElectionTimes
-
-DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
+from signer.model.lease import DEFAULT_LEASE_NAME, ElectionTimes
 
 
 @dataclass(frozen=True, slots=True)

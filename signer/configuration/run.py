@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from attestors.contract import INSECURE_PROVIDER
 from attestors.wire.names import PROVIDER_ID_OID, SSH_HOST_KEYS_OID
@@ -18,10 +17,9 @@ from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.control_plane_names import DEFAULT_RESERVED_NAMES, ReservedNames
 from signer.model.explain_command import NoControllerDeployment, RunsIn
 from signer.model.floors import NO_FLOORS, Floors
+from signer.model.flow import DEFAULT_WORKERS
 from signer.model.namespace_limits import DEFAULT_NAMESPACE_LIMITS, NamespaceLimits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
-
-DEFAULT_WORKERS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from attestors.command_parser import CommandParser
-from signer.configuration import NAMESPACE, NAMESPACE_FORM, InvalidConfiguration
+from signer.configuration import InvalidConfiguration
 from signer.controller.diagnostics.listening import listen_address, require_addresses
 from signer.controller.diagnostics.program import (
     EXIT_USAGE,
@@ -24,6 +24,7 @@ from signer.gateway.ssh.host_keys import HostKeyRefused, HostKeys, read_host_key
 from signer.gateway.ssh.listener import CannotListen
 from signer.kube.client import Client
 from signer.kube.management import ManagementConfigurationRefused
+from signer.model.object_names import NAMESPACE, NAMESPACE_FORM
 
 _PROGRAM: Final = "node-access-gateway"
 _CONNECTIONS: Final = 8

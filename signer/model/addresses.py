@@ -15,6 +15,9 @@ from typing import Final, TypeAlias
 
 from attestors.contract import IPAddress
 
+ADDRESS_TYPES: Final = ("InternalIP", "InternalDNS", "ExternalIP", "ExternalDNS", "Hostname")
+"""Cluster API's (``MachineAddressType``), in the order in which they are tried. The port of nodes belongs into the
+private network alone."""
 MAXIMUM_ADDRESS_CHARACTERS: Final = 512
 """Cluster API's schema allows 256 (v1beta2), or any number (v1beta1)."""
 MAXIMUM_NAME_CHARACTERS: Final = 253

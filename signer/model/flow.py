@@ -15,6 +15,9 @@ from typing import Any, Final
 
 from signer.model.fields import mapping_of, text_of
 
+DEFAULT_WORKERS: Final = 32
+"""Requests decided concurrently in each cluster."""
+
 
 class PriorityLevel(enum.IntEnum):
     """Result of the pre-filter, which reads only the request and its evidence; best first. It orders requests only."""

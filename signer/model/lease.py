@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from signer.model.fields import format_micro_time, mapping_of, text_of
 
+DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
+"""Of the Lease by which the controller's replicas elect their leader."""
 API_VERSION: Final = "coordination.k8s.io/v1"
 JITTER_FACTOR: Final = 1.2
 """Maximum pause between two attempts, in retry periods (client-go's ``JitterFactor``)."""

@@ -30,6 +30,8 @@ from signer.model.record_object import CLAIM, approval_line, entry_line
 
 KEY_BYTES: Final = 32
 """Length of a controller key: as long as the output of SHA-256, as RFC 2104 section 3 recommends."""
+SECRET_NAME: Final = "node-attestation-controller-key"  # noqa: S105 - the name of a Secret
+"""Of the Secret in the controller's namespace that holds the controller keys."""
 _VERSION: Final = "v2"
 _IDENTIFIER_CHARACTERS: Final = 16
 _MAC_CHARACTERS: Final = 64

@@ -37,7 +37,7 @@ def add_krl(parser: argparse.ArgumentParser) -> None:
         help="serial numbers and key ids are those of this authority's certificates (default: of every authority's)",
     )
     revoke.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
-    revoke.set_defaults(command=with_exit_code(_revoke))
+    revoke.set_defaults(load=lambda: with_exit_code(_revoke))
 
 
 def _revoke(options: argparse.Namespace) -> int:

@@ -10,10 +10,10 @@ from typing import Final
 
 from attestors.command_parser import CommandParser
 from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output, prepare_streams
-from signer.model.program_version import program_version
 from signer.offline import COMMANDS, KRL, SSH_SIGN
 from signer.offline.failures import say
 from signer.offline.krl import add_krl
+from signer.offline.show_version import ShowVersion
 from signer.offline.ssh_sign import add_ssh_sign
 
 EXIT_NOT_WRITTEN: Final = os.EX_IOERR
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with checked_argparse_output():
             options = _parser().parse_args(arguments)
-        return int(options.command(options))
+        return int(options.load()(options))
     except OutputNotWritten as error:
         discard_output(sys.stdout)
         say(f"standard output cannot be written: {error}: fix that, or write elsewhere")
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="node-attestation-controller", description="Commands that ask no API server.")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {program_version()}")
+    parser.add_argument("--version", action=ShowVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, add_arguments in _ARGUMENTS.items():
         add_arguments(commands.add_parser(name, help=COMMANDS[name]))

@@ -80,7 +80,7 @@ def add_ssh_sign(parser: argparse.ArgumentParser) -> None:
         metavar=("HOST", "ARGUMENT"),
         help="log in with a temporary key: all that follows goes to ssh, whose exit code this command returns",
     )
-    parser.set_defaults(command=with_exit_code(_run))
+    parser.set_defaults(load=lambda: with_exit_code(_run))
 
 
 def duration(text: str) -> timedelta:

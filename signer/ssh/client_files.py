@@ -19,16 +19,13 @@ from attestors.wire.ssh.errors import SSHRefused
 from attestors.wire.ssh.key_line import key_line, parse_key_line
 from attestors.wire.ssh.keys import HostKey, host_key
 from attestors.wire.ssh.principals import HostAddress, HostName
-from signer.model.addresses import Address
+from signer.model.addresses import ADDRESS_TYPES, Address
 from signer.model.addresses import HostName as NamedHost
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.host_keys import AttestedHostKeys
 from signer.model.record import AttestedNode, MachineKey
 
-ADDRESS_TYPES: Final = ("InternalIP", "InternalDNS", "ExternalIP", "ExternalDNS", "Hostname")
-"""Cluster API's (``MachineAddressType``), in the order in which they are tried. The port of nodes belongs into the
-private network alone."""
 _WORD: Final = re.compile(r"[A-Za-z0-9._/@+=,:~ -]+", re.ASCII)
 _JUMP_PART: Final = re.compile(
     r"(?:[a-z0-9_][A-Za-z0-9._-]{0,63}@)?"
@@ -289,7 +286,6 @@ def _suffix(cluster: ClusterKey) -> str:
 
 
 __all__ = [
-    "ADDRESS_TYPES",
     "ClientFilesRefused",
     "ClientSettings",
     "ClusterHosts",

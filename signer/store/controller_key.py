@@ -26,10 +26,10 @@ from signer.kube.errors import AlreadyExists, ApiError, NotFound
 from signer.kube.resources import SECRETS
 from signer.kube.supervision import until_wanted
 from signer.model.seal import KEY_BYTES, ControllerKeys, InvalidControllerKey, NoPreviousKey
+from signer.model.seal import SECRET_NAME as SECRET_NAME
 from signer.store.authentic_records import AuthenticRecords, KeysUnavailable
 
 _LOG = logging.getLogger(__name__)
-SECRET_NAME: Final = "node-attestation-controller-key"  # noqa: S105 - the name of a Secret
 MISSING_KEY_REMEDY: Final = (
     "has the controller run, and is --controller-namespace its namespace? If it was deleted, restore its copy before "
     "a controller starts, because that creates a new key"

@@ -26,7 +26,7 @@ from signer.bastions.configuration import read_bastion_configuration
 from signer.bastions.entry import make_parser as bastions_parser
 from signer.bastions.targets import OperatorTargets
 from signer.cli import run as run_command
-from signer.cli.arguments import configuration_of
+from signer.cli.configuration import configuration_of
 from signer.cli.leader_election import leader_election
 from signer.configuration import (
     AccessPermission,
@@ -444,7 +444,7 @@ class TestDeployment:
     def test_the_program_accepts_them(self) -> None:
         options = parser_of("run").parse_args(arguments_of()[1:])
         assert isinstance(options, argparse.Namespace)
-        assert options.command is run_command._run
+        assert options.load() is run_command.run_controller
 
     @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
     def test_it_keeps_the_restricted_pod_security_standard(self, values: dict[str, Any]) -> None:

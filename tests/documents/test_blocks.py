@@ -23,7 +23,8 @@ from node_access.bastions.registry import BastionRegistry
 from node_access.client import cli as client
 from signer import cli
 from signer.bastions.configuration import read_bastion_configuration
-from signer.cli.arguments import CONFIG_VARIABLE, DEPLOYMENT_VARIABLE
+from signer.cli.configuration import DEPLOYMENT_VARIABLE
+from signer.cli.parsers.arguments import CONFIG_VARIABLE
 from signer.configuration import ConfigurationFile, read_configuration_file
 from signer.crds import custom_resource_definitions
 from signer.model.cluster import WATCH_FILTER_LABEL

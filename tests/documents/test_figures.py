@@ -20,7 +20,7 @@ from authenticator import stored_credential
 from authenticator.flow import certificates, own_addresses
 from authenticator.model import attempt, pair, plan
 from authenticator.store import store
-from signer import cli, configuration
+from signer import cli
 from signer.authority.profiles import BACKDATE, MINIMUM_DURATION
 from signer.cli import preflight
 from signer.cli import run as run_command
@@ -40,6 +40,7 @@ from signer.model import (
     bootstrap_token,
     certificate_request,
     cluster,
+    lease,
     node_attested,
     policy,
     record,
@@ -198,7 +199,7 @@ COMPATIBILITY = (
 )
 _TIMES = ElectionTimes()
 HIGH_AVAILABILITY = (
-    f"`{configuration.DEFAULT_LEASE_NAME}` in the controller's namespace",
+    f"`{lease.DEFAULT_LEASE_NAME}` in the controller's namespace",
     f"| `--leader-elect-lease-duration` | {_TIMES.lease_duration.seconds}s |",
     f"| `--leader-elect-renew-deadline` | {_TIMES.renew_deadline.seconds}s |",
     f"| `--leader-elect-retry-period` | {_TIMES.retry_period.seconds}s |",
@@ -208,9 +209,9 @@ HIGH_AVAILABILITY = (
     f"`/readyz` says `{health.State.STANDING_BY.value}` with status 200",
     f"label `{cluster.WATCH_FILTER_LABEL}: VALUE`",
     f"at most {shard.MAXIMUM_SHARDS}. Shards are the unit that moves",
-    f"`{shard.SHARDS_OF_LABEL}: {configuration.DEFAULT_LEASE_NAME}`",
-    f"| `{shard.shard_lease(configuration.DEFAULT_LEASE_NAME, 0)}` and so on |",
-    f"| `{shard.replica_lease(configuration.DEFAULT_LEASE_NAME, '').rpartition('-')[0]}-…`, one of each replica |",
+    f"`{shard.SHARDS_OF_LABEL}: {lease.DEFAULT_LEASE_NAME}`",
+    f"| `{shard.shard_lease(lease.DEFAULT_LEASE_NAME, 0)}` and so on |",
+    f"| `{shard.replica_lease(lease.DEFAULT_LEASE_NAME, '').rpartition('-')[0]}-…`, one of each replica |",
     f"finish what is under way ({WORDS[int(shards.HAND_OVER_SECONDS)]} seconds)",
     f"says `{health.State.OTHER_SHARDS.value}`",
 )

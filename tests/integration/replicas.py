@@ -6,11 +6,11 @@ import time
 from datetime import timedelta
 from typing import Final
 
-from signer.configuration import DEFAULT_LEASE_NAME, LeaderElection, OperatorAttestor, Sharding
+from signer.configuration import LeaderElection, OperatorAttestor, Sharding
 from signer.controller.run import ControllerOptions
 from signer.kube.errors import NotFound
 from signer.kube.resources import LEASES
-from signer.model.lease import ElectionTimes, Holding, parse_lease
+from signer.model.lease import DEFAULT_LEASE_NAME, ElectionTimes, Holding, parse_lease
 from signer.rules.leadership import Leading
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController
 from tests.integration.fixtures import MASTERS, Harness, keyed_mac

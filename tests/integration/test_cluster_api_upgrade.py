@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from signer.configuration import DEFAULT_LEASE_NAME
 from signer.controller import cluster_api_change
 from signer.controller.cluster_api_change import ClusterAPIChanged
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MACHINES_V1BETA1, MACHINES_V1BETA2, Resource
+from signer.model.lease import DEFAULT_LEASE_NAME
 from signer.model.shard import replica_lease, shard_lease
 from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.integration.replicas import holding, shards_owned, start_replica, wait_until_it_leads

@@ -12,8 +12,8 @@ import pytest
 
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX
-from signer.configuration import DEFAULT_LEASE_NAME
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.model.lease import DEFAULT_LEASE_NAME
 from signer.model.reasons import Reason
 from signer.model.shard import shard_lease
 from signer.rules.leadership import Leading

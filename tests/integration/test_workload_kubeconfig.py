@@ -14,7 +14,8 @@ import yaml
 
 from signer.cli import main
 from signer.cli.workload_kubeconfig.credential import CREDENTIAL_LABEL
-from signer.cli.workload_kubeconfig.roles import ACCOUNT, Feature, wanted_objects
+from signer.cli.workload_kubeconfig.features import Feature
+from signer.cli.workload_kubeconfig.roles import ACCOUNT, wanted_objects
 from signer.controller.cluster import kubeconfig_change
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.kube.resources import NAMESPACES, NODE_ATTESTATION_POLICIES, SECRETS

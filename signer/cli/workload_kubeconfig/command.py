@@ -10,20 +10,21 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 from rich.console import Console
 from rich.text import Text
 
 from attestors.wire.names import InvalidProviderName, Purpose, SignerName
-from signer.cli.arguments import WrongUse, add_management_cluster, cluster_key, namespace
+from signer.cli.arguments import WrongUse, cluster_key
 from signer.cli.management import management_access
-from signer.cli.output import add_output, print_result, print_text
+from signer.cli.output import print_result
+from signer.cli.plain_output import print_text
 from signer.cli.remedies import remedy_of
-from signer.cli.workload_kubeconfig.credential import DEFAULT_LIFETIME, MINIMUM_LIFETIME
+from signer.cli.workload_kubeconfig.features import FEATURES, Feature
 from signer.cli.workload_kubeconfig.making import KubeconfigNotMade, Made, Wish, make_kubeconfig
-from signer.cli.workload_kubeconfig.roles import Feature, wanted_objects
+from signer.cli.workload_kubeconfig.roles import wanted_objects
 from signer.controller.named_cluster import require_cluster
 from signer.controller.workload_access import WorkloadAccessRefused, making_command, workload_administrator
 from signer.kube.client import Client
@@ -39,16 +40,6 @@ from signer.model.floors import NO_FLOOR
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy
 from signer.store.cluster_api import discover_cluster_api
 
-_HELP: Final = {
-    Feature.BOOTSTRAP_TOKENS: "also the Secrets of bootstrap tokens: their extra groups, and machinePools: Extend. It "
-    "lets the controller read and change every Secret of kube-system",
-    Feature.ROTATION: "also for rotations of CAs (--rotate-authorities)",
-    Feature.ROTATION_SPLIT: "also for split signing pairs",
-    Feature.SSH: "also for the SSH trust bundle (--ssh)",
-    Feature.CONTAINERS: "also for SSH into containers (--containers)",
-    Feature.CONTAINERS_TOOLS: "also for tools containers (access.toolsImage)",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -57,51 +48,8 @@ class Planned:
     manifests: str
 
 
-def add_workload_kubeconfig(parser: argparse.ArgumentParser) -> None:
-    """Complete the parser of the command."""
-    parser.description = (
-        "Needs an administrator's rights at both clusters. Makes a ServiceAccount with the rights of the "
-        "features in use, and writes its kubeconfig into Secret CLUSTER-kubeconfig-restricted of the management "
-        "cluster, which the controller then uses. Repeat it to renew the credential, or to change the features: the "
-        "former credential ends. Exit code 0: done; 1: failed; 2: wrong usage."
-    )
-    parser.set_defaults(command=_workload_kubeconfig)
-    parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
-    parser.add_argument(
-        "-n", "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
-    )
-    add_management_cluster(parser)
-    parser.add_argument(
-        "--workload-kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="an administrator's kubeconfig of the workload cluster (default: Secret CLUSTER-kubeconfig)",
-    )
-    for feature, text in _HELP.items():
-        parser.add_argument(f"--{feature.value}", action="store_true", help=text)
-    parser.add_argument(
-        "--no-enforce", action="store_true", help="without the rights for mode Enforce, which preflight needs as well"
-    )
-    parser.add_argument(
-        "--attestors",
-        default="",
-        metavar="NAME,...",
-        help="attestors whose requests the controller may sign (default: those of the policy)",
-    )
-    parser.add_argument(
-        "--days",
-        type=_days,
-        default=DEFAULT_LIFETIME.days,
-        metavar="N",
-        help="lifetime of the credential (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the objects of the workload cluster; write nothing"
-    )
-    add_output(parser)
-
-
-def _workload_kubeconfig(options: argparse.Namespace) -> int:
+def run_workload_kubeconfig(options: argparse.Namespace) -> int:
+    """Run the command with its parsed arguments."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     key = cluster_key(options.cluster, default_namespace=options.namespace)
     named = _attestors(options.attestors)
@@ -124,7 +72,7 @@ async def _make(options: argparse.Namespace, key: ClusterKey, named: frozenset[s
         await require_cluster(management, version.clusters, key)
         policy = await _policy(management, key)
         attestors = named or _attestors_of(policy, key)
-        features = frozenset(one for one in _HELP if getattr(options, one.value.replace("-", "_")))
+        features = frozenset(one for one in FEATURES if getattr(options, one.value.replace("-", "_")))
         if not options.no_enforce:
             features |= {Feature.ENFORCE}
         elif isinstance(policy, Policy) and policy.mode is Mode.ENFORCE:
@@ -215,9 +163,3 @@ def show(key: ClusterKey, made: Made, console: Console) -> None:
     console.print(Text(f"Secret {made.secret} holds the credential, which ends at {until}.", style="green"))
     console.print(Text("The controller uses it within six minutes. Before it ends, repeat:"))
     console.print(Text(f"  {making_command(key)}"))
-
-
-def _days(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not MINIMUM_LIFETIME.days <= int(text[:5]) <= 3650 or len(text) > 4:
-        raise argparse.ArgumentTypeError("must be a number of days from 1 to 3650")
-    return int(text)

@@ -24,8 +24,6 @@ from signer.model.fields import items_of, mapping_of, parse_time, text_of
 
 CREDENTIAL_LABEL: Final = "attestation.cluster.x-k8s.io/credential"
 """Label of the Secrets in the workload cluster that tokens are bound to; its value is the account's name."""
-DEFAULT_LIFETIME: Final = timedelta(days=365)
-MINIMUM_LIFETIME: Final = timedelta(days=1)
 _TOKEN: Final = re.compile(r"[!-~]{1,16384}", re.ASCII)
 
 
@@ -96,8 +94,6 @@ async def revoke_others(client: CredentialCalls, kept: str) -> tuple[str, ...]:
 
 __all__ = [
     "CREDENTIAL_LABEL",
-    "DEFAULT_LIFETIME",
-    "MINIMUM_LIFETIME",
     "Credential",
     "CredentialCalls",
     "request_credential",

@@ -19,9 +19,9 @@ from signer.cli.workload_kubeconfig.credential import (
     request_credential,
     revoke_others,
 )
+from signer.cli.workload_kubeconfig.features import Feature
 from signer.cli.workload_kubeconfig.roles import (
     ACCOUNT,
-    Feature,
     unwanted_bindings,
     wanted_objects,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Collection, Iterable
 from importlib.resources import files
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import yaml
 
 from attestors.wire.names import Purpose, SignerName
+from signer.cli.workload_kubeconfig.features import Feature
 from signer.kube.client import JsonObject
 from signer.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -35,19 +35,6 @@ _USER: Final = "node-attestation-controller"
 """The subject in the files: the user of a restricted kubeconfig that somebody made by hand."""
 _SUBJECT: Final = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": ACCOUNT_NAMESPACE}
 _KEPT: Final = ("rules", "roleRef", "subjects")
-
-
-class Feature(enum.Enum):
-    """What the controller does in the cluster. The value is the name of the flag."""
-
-    ENFORCE = "enforce"
-    BOOTSTRAP_TOKENS = "bootstrap-tokens"
-    """Its role may read every Secret of kube-system."""
-    ROTATION = "rotation"
-    ROTATION_SPLIT = "rotation-split"
-    SSH = "ssh"
-    CONTAINERS = "containers"
-    CONTAINERS_TOOLS = "containers-tools"
 
 
 _FILES: Final = {
@@ -138,7 +125,6 @@ __all__ = [
     "ACCOUNT_NAMESPACE",
     "ACCOUNT_OBJECT",
     "ROLE_FILES",
-    "Feature",
     "unwanted_bindings",
     "wanted_objects",
 ]

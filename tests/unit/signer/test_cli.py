@@ -32,7 +32,7 @@ from signer.cli import (
     preflight,
     status,
 )
-from signer.cli.arguments import configuration_of
+from signer.cli.configuration import configuration_of
 from signer.cli.leader_election import leader_election
 from signer.configuration import InvalidConfiguration, LeaderElection, NoLeaderElection, Sharding
 from signer.controller import cluster_api_change
@@ -147,7 +147,7 @@ def test_an_interrupt_prints_no_traceback(monkeypatch: pytest.MonkeyPatch, capsy
     def interrupted(_: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("signer.cli.crds._crds", interrupted)
+    monkeypatch.setattr("signer.cli.crds.run_crds", interrupted)
     assert run("crds") == EXIT_INTERRUPTED
     assert capsys.readouterr().err == ""
 

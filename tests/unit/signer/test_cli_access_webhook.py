@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from signer.cli.access_webhook import webhook_clients
-from signer.cli.arguments import add_access
+from signer.cli.parsers.arguments import add_access
 from signer.configuration import InvalidConfiguration
 from signer.controller.access_webhook_clients import ANY_CLIENT, CertifiedClients
 from tests.support.certificates import CertificateAuthority

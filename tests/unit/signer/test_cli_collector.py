@@ -12,8 +12,10 @@ from typing import Any, cast
 import pytest
 
 from signer import cli
-from signer.cli import commands, run
+from signer.cli import commands
+from signer.cli import run as run_command
 from signer.cli.collector import YOUNG_OBJECTS, collect_less_often, freeze_existing_objects, no_collections
+from signer.cli.parsers.arguments import Run
 from signer.configuration import Configuration
 from signer.store.caches import Caches
 
@@ -48,17 +50,21 @@ def test_freezing_exempts_live_objects_and_frees_garbage() -> None:
 def test_the_collector_is_off_while_a_command_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def command(options: argparse.Namespace) -> int:
+    def run(options: argparse.Namespace) -> int:
         seen.append(gc.isenabled())
         return 0
 
+    def load() -> Run:
+        seen.append(gc.isenabled())
+        return run
+
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         seen.append(gc.isenabled())
-        parser.set_defaults(command=command)
+        parser.set_defaults(load=load)
 
     monkeypatch.setattr(cli, "COMMANDS", (commands.Command("audit", "", add_arguments),))
     assert cli.main(["audit"]) == 0
-    assert seen == [False, True]
+    assert seen == [False, False, True]
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -81,9 +87,9 @@ async def test_a_started_controller_freezes_its_objects(monkeypatch: pytest.Monk
         assert gc.get_freeze_count() == 0
         started(cast("Caches", None))
 
-    monkeypatch.setattr(run, "management_access", access)
-    monkeypatch.setattr(run, "run_replica", starts)
+    monkeypatch.setattr(run_command, "management_access", access)
+    monkeypatch.setattr(run_command, "run_replica", starts)
     addresses = {"health_addr": "", "diagnostics_address": "", "access_webhook_address": ""}
     options = argparse.Namespace(audit_log_path="", **addresses)
-    await run._run_until_signal(options, Configuration(namespace="node-attestation"))
+    await run_command._run_until_signal(options, Configuration(namespace="node-attestation"))
     assert gc.get_freeze_count() > 0

@@ -1,12 +1,14 @@
-"""Each command loads its own modules, so that all start quickly."""
+"""Each command loads its own modules, and what runs no command loads parsers alone, so that all start quickly."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from signer import offline
 from signer.cli import _EVERY_COMMAND, _named_in, _parser
 from signer.cli.commands import COMMANDS
 
@@ -14,33 +16,70 @@ pytestmark = pytest.mark.slow
 
 LOADED = """
 import sys
-sys.argv[1:] = {arguments!r}
 from signer.entry import main
-try:
-    main()
-except SystemExit:
-    pass
-finally:
-    print(*sorted(sys.modules), file=sys.stderr)
+for arguments in {calls!r}:
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit:
+        pass
+print(*sorted(sys.modules), file=sys.stderr)
 """
-HEAVY = {"aiohttp", "asyncio", "cryptography", "kubernetes", "requests", "signer.configuration", "signer.kube.client"}
+HEAVY = {
+    *("aiohttp", "asyncio", "cryptography", "importlib.metadata", "kubernetes", "prometheus_client", "requests"),
+    *("rich", "ssl", "yaml", "attestors.registry", "signer.configuration", "signer.kube.client"),
+}
+ACTIONS = (
+    *(["rotate", "one", action] for action in ("preflight", "start", "status", "confirm", "abandon")),
+    *(["rotate", "one", "ssh", action] for action in ("status", "start", "revoke-host")),
+    *(["audit", action] for action in ("verify", "show")),
+    *(["node-access", action] for action in ("config", "known-hosts", "preflight")),
+)
+ONLINE = tuple([command.name] for command in COMMANDS if command.name not in offline.COMMANDS)
 
 
-def modules_after(*arguments: str) -> set[str]:
-    code = LOADED.format(arguments=list(arguments))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+def modules_after(*calls: list[str]) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED.format(calls=calls)], capture_output=True, text=True, check=True, timeout=60
+    )
     return set(done.stderr.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("crds",)], ids=" ".join)
-def test_what_needs_no_cluster_loads_no_client(arguments: tuple[str, ...]) -> None:
-    assert modules_after(*arguments) & HEAVY == set()
+@pytest.mark.parametrize("arguments", [["--help"], ["crds"], ["completion", "bash"]], ids=" ".join)
+def test_what_needs_no_cluster_loads_no_client(arguments: list[str]) -> None:
+    assert modules_after(arguments) & HEAVY == set()
 
 
-def test_a_command_loads_no_other() -> None:
-    modules = modules_after("audit", "--help")
-    assert "signer.cli.audit" in modules
-    assert modules & {"kubernetes", "signer.cli.run", "signer.cli.rotate", "signer.controller.run"} == set()
+def test_the_version_is_looked_up_on_its_own_flag_alone() -> None:
+    assert modules_after(["--version"]) & HEAVY == {"importlib.metadata"}
+
+
+def test_help_and_wrong_usage_load_parsers_alone() -> None:
+    modules = modules_after(
+        *([*words, flag] for words in (*ONLINE, *ACTIONS) for flag in ("--help", "--unknown")),
+        *(["status", "--timeout", "never"], ["explain", "--at", "noon"], ["run", "--shards", "0"]),
+    )
+    assert {f"signer.cli.parsers.{words[0].replace('-', '_')}" for words in ONLINE} <= modules
+    assert modules & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loaded", "not_loaded"),
+    [
+        (["status"], "status", "rotate_action"),
+        (["explain", "one", "--cluster", "a/b"], "explain", "status"),
+        (["rotate", "one", "status"], "rotate_status", "rotate_confirm"),
+        (["rotate", "one", "ssh", "status"], "rotate_ssh", "rotate_output"),
+        (["rotate", "one", "start", "--yes"], "rotate", "rotate_preflight"),
+    ],
+    ids=["status", "explain", "rotate-status", "rotate-ssh-status", "rotate-start"],
+)
+def test_a_command_that_runs_loads_its_own_modules(
+    tmp_path: Path, arguments: list[str], loaded: str, not_loaded: str
+) -> None:
+    modules = modules_after([*arguments, "--kubeconfig", str(tmp_path / "missing")])
+    assert f"signer.cli.{loaded}" in modules
+    assert modules & {f"signer.cli.{not_loaded}", "signer.cli.run", "signer.controller.run"} == set()
 
 
 def test_the_word_that_is_no_flag_names_the_command() -> None:

@@ -15,15 +15,9 @@ from rich.console import Console
 from rich.padding import Padding
 
 from attestors.standard_output import OutputNotWritten, prepare_streams, standard_output
-from signer.cli.output import (
-    FORMATS,
-    add_output,
-    print_as_json,
-    print_report,
-    print_result,
-    print_text,
-    print_to_stderr,
-)
+from signer.cli.output import print_as_json, print_report, print_result
+from signer.cli.parsers.arguments import FORMATS, add_output
+from signer.cli.plain_output import print_text, print_to_stderr
 
 SENTENCE = " ".join(["twenty characters or"] * 12)
 

@@ -16,13 +16,12 @@ from signer.cli.output import WIDTH_WITHOUT_TERMINAL
 from signer.cli.rotate_order import Asked, what_happens
 from signer.cli.rotate_output import (
     change_line,
-    preflight_as_json,
-    show_preflight,
     show_status,
     status_as_json,
     status_as_json_line,
 )
 from signer.cli.rotate_preflight import NotScanned, PreflightFound, Readiness
+from signer.cli.rotate_preflight_command import preflight_as_json, show_preflight
 from signer.kube.errors import Forbidden
 from signer.rotation.leftovers import Holder, Scan
 from signer.rotation.operations import Gate, Operation

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from attestors.wire.ssh.key_line import key_line
-from signer.cli.arguments import configuration_of
+from signer.cli.configuration import configuration_of
 from signer.configuration import (
     MAXIMUM_DEPTH,
     AccessPermission,

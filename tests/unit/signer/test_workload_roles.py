@@ -7,11 +7,11 @@ from pathlib import Path
 import yaml
 
 from signer.cli.workload_kubeconfig import roles
+from signer.cli.workload_kubeconfig.features import Feature
 from signer.cli.workload_kubeconfig.roles import (
     ACCOUNT,
     ACCOUNT_OBJECT,
     ROLE_FILES,
-    Feature,
     unwanted_bindings,
     wanted_objects,
 )

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.keys import HostKey, host_key
 from attestors.wire.ssh.principals import HostName
+from signer.model.addresses import ADDRESS_TYPES
 from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineAddress, MachineView
 from signer.model.record import MachineKey
 from signer.ssh.client_files import (
-    ADDRESS_TYPES,
     ClientFilesRefused,
     ClientSettings,
     ClusterHosts,

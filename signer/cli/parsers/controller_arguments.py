@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from signer.cli.arguments import add_access, add_configuration, add_management_cluster, add_rotation, add_ssh
-from signer.cli.leader_election import add_leader_election
+from signer.cli.parsers.arguments import add_access, add_configuration, add_management_cluster, add_rotation, add_ssh
+from signer.cli.parsers.leader_election import add_leader_election
 
 
 def add_controller_arguments(parser: argparse.ArgumentParser) -> None:
