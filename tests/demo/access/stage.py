@@ -102,7 +102,9 @@ def opened(console: Console) -> Iterator[Stage]:
                 )
             )
             programs = stack.enter_context(Programs("node-access-bastions-demo-"))
-            command = bastion_command(sys.executable, folder / "bastions", management_api, cloud, address)
+            command = bastion_command(
+                sys.executable, folder / "bastions", management_api, cloud, address=address, node_port=node.port
+            )
             bastions = programs.start("node-access-bastions", command)
             policy = NODE_ATTESTATION_POLICIES.object(CLUSTER, NAMESPACE)
             wait_until(lambda: "ssh" in (management.client.get(policy).get("status") or {}), "the SSH authorities")

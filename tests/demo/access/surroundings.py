@@ -122,15 +122,20 @@ def _configuration(port: int, *, is_mutating: bool) -> dict[str, Any]:
     }
 
 
-def bastion_command(python: str, folder: Path, api: EmbeddedAPI, cloud: LocalCloud, address: str) -> list[str]:
-    """The command line of the bastion controller, whose bastions are sshds of this host at that address."""
+def bastion_command(
+    python: str, folder: Path, api: EmbeddedAPI, cloud: LocalCloud, *, address: str, node_port: int
+) -> list[str]:
+    """The command line of the bastion controller, whose bastions are sshds of this host at that address and lead to
+    nodes' sshd on one port.
+    """
     folder.mkdir(mode=0o700)
     kubeconfig, secret, configuration = (folder / name for name in ("kubeconfig", "secret", "bastions.yaml"))
     kubeconfig.write_text(api.kubeconfig("management", CONTROLLERS.bastions))
     secret.write_bytes(b"demo" * 8)
     settings = {**cloud.settings, "address": address, "egress": [f"{address}/32"]}
     local = {"namespaces": [NAMESPACE], "settings": settings}
-    configuration.write_text(json.dumps({"owner": OWNER, "providers": {"local": local}}))
+    targets = {"targetNetworks": [f"{address}/32"], "targetPorts": [node_port]}
+    configuration.write_text(json.dumps({"owner": OWNER, "providers": {"local": local}, **targets}))
     return [
         *(python, "-m", "signer.bastions.entry", "run", f"--kubeconfig={kubeconfig}"),
         *(f"--config={configuration}", f"--host-key-secret={secret}"),
