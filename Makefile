@@ -23,7 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive release man site provision constraints hashes generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers playground test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive release man site provision constraints hashes generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ demo-ssh: $(STAMP) ## Log in to a node that proved itself, on real systemd and s
 
 demo-access: $(STAMP) ## Two people, two bastions, and a grant that ends without heartbeats, on real sshd and kubectl; half a minute
 	@$(BIN)/python -m tests.demo.access
+
+playground: $(STAMP) $(TPM_STAMP) ## Real API servers and software TPMs to try the product by hand (docs/playground.md), until Ctrl-C
+	@$(BIN)/python -m tests.playground
 
 demo-containers: $(STAMP) ## Get into a container by stock ssh, in a person's name, until the grant ends, on a real kubelet; a minute
 	@$(BIN)/python -m tests.demo.containers

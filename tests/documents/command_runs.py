@@ -527,6 +527,11 @@ TABLE: Final = (
         "kubectl scale",
         NotRun("nothing here makes Machines of a MachineDeployment; the test makes the Machine"),
     ),
+    Entry(
+        "docs/playground.md",
+        "",
+        RunBy("tests/e2e/test_playground.py::test_a_newcomer_gets_from_the_checkout_to_enforce"),
+    ),
     Entry(_QUICK_START, "", _TRIED),
 )
 """The first that fits counts."""

@@ -21,7 +21,7 @@ for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.sources; do
     [ -s "$list" ] && sources+=("$list")
 done
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-mmdebstrap --variant=minbase --include=ca-certificates,python3,python3-pip,python3-venv,python-is-python3 \
+mmdebstrap --variant=minbase --include=ca-certificates,python3,python3-pip,python3-venv \
     "$release" "$file.partial" "${sources[@]}" --format=tar > "$file.log" 2>&1 || {
     status=$?
     tail -n 20 "$file.log" >&2
