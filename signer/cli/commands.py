@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from signer import offline
 
 if TYPE_CHECKING:
-    from signer.cli.parsers.arguments import Run
+    from signer.cli.loading import Run
 
 
 @dataclass(frozen=True, slots=True)

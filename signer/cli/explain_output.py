@@ -12,11 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from signer.cli.machine_output import machine_as_json
 from signer.explain.explanation import Explanation, Verdict
 from signer.explain.findings import Finding, Outcome
-from signer.explain.machines import LastCertificate, MachineStatus
 from signer.explain.no_request import NoRequest
-from signer.model.decision import printable
 from signer.model.fields import format_time
 from signer.model.host_keys import HostCertificates, HostCertificatesIssued, HostCertificatesRefused, NotAsked
 
@@ -187,22 +186,6 @@ def no_request_as_json(found: NoRequest) -> dict[str, Any]:
         "message": " ".join(found.says),
         "machines": [machine_as_json(one) for one in found.machines],
         "commands": list(found.commands),
-    }
-
-
-def machine_as_json(one: MachineStatus) -> dict[str, Any]:
-    """The state of a Machine, or of an instance of a MachinePool, as JSON."""
-    certificate = one.certificate if isinstance(one.certificate, LastCertificate) else None
-    return {
-        "kind": one.machine.kind,
-        "name": printable(one.machine.name),
-        "providerID": printable(one.machine.provider_id),
-        "node": one.node,
-        "state": one.state.value,
-        "reason": one.reason,
-        "notAfter": format_time(certificate.not_after) if certificate else None,
-        "attestor": certificate.attestor if certificate else "",
-        "certificateAuthority": certificate.authority if certificate else "",
     }
 
 

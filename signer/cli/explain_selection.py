@@ -12,11 +12,12 @@ from typing import Any, Final, TypeAlias
 from signer.cli.arguments import WrongUse
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.decision.reported_services import try_to_read_reported_services
-from signer.explain.dry_run import Circumstances, verified_caches
+from signer.explain.dry_run import Circumstances
 from signer.explain.found_requests import MAXIMUM_REQUESTS, FoundRequests, Sought, find_requests
 from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
 from signer.explain.next_commands import list_machines
 from signer.explain.no_request import DELETED_REQUESTS, NoRequest, without_request
+from signer.explain.readable import verified_caches
 from signer.explain.subject import (
     InvalidSubject,
     NamedMachine,

@@ -44,7 +44,7 @@ from signer.ssh.client_files import (
     plain_known_hosts,
     ssh_config,
 )
-from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
+from signer.ssh.condition_types import SSH_AUTHORITIES_AVAILABLE
 from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
 from signer.store.controller_key import SECRET_NAME, MalformedControllerKey, parse_controller_keys
 

@@ -22,7 +22,7 @@ from signer.rotation.node_client.shown import NODE_CLIENT_CONDITION, retiring_in
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION, Gate, Operation
 from signer.rotation.phases import Phase, RollbackAvailable
 from signer.rotation.view import RotationView, View, rejection, rotation_view
-from signer.ssh.status import SSH_OPERATION_REJECTED
+from signer.ssh.condition_types import SSH_OPERATION_REJECTED
 
 _REASON_WITHIN_SECONDS: Final = 5.0
 """The controller takes the annotation away before it writes the condition with the reason."""

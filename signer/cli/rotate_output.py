@@ -14,7 +14,7 @@ from rich.text import Text
 
 from signer.cli.rotate_marks import YES, paragraph
 from signer.model.fields import format_time
-from signer.rotation.conditions import UNVERIFIED_CURE
+from signer.rotation.condition_types import UNVERIFIED_CURE
 from signer.rotation.node_client.shown import NODE_CLIENT_CONDITION
 from signer.rotation.phases import Phase, RollbackAvailable, gep_phase
 from signer.rotation.plan import CALL_FAILED, FOREIGN_AUTHORITY, PAUSED

@@ -19,7 +19,7 @@ from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.rotation.phases import Phase
-from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE, SSH_OPERATION_REJECTED
+from signer.ssh.condition_types import SSH_AUTHORITIES_AVAILABLE, SSH_OPERATION_REJECTED
 
 _MAXIMUM_CHARACTERS: Final = 4096
 _MOST_ITEMS: Final = 16

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from signer.cli.explain_output import machine_as_json
+from signer.cli.machine_output import machine_as_json
 from signer.cli.status_machines import in_order, next_commands, show_machines
 from signer.controller.workload_access import KubeconfigUnknown, Restricted
 from signer.explain.fleet import (

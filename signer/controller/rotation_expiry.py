@@ -17,7 +17,8 @@ from signer.kube.client import Client
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred
-from signer.rotation.conditions import AUTHORITY_EXPIRY, expiry_condition
+from signer.rotation.condition_types import AUTHORITY_EXPIRY
+from signer.rotation.conditions import expiry_condition
 from signer.rotation.reconciler import Tell
 from signer.rotation.rotations import Known, Verified
 from signer.store.caches import Caches

@@ -23,7 +23,7 @@ from signer.decision.authority_source import KnowsRotation, no_rotation
 from signer.kube.client import Client
 from signer.kube.resource_limits import ResourceLimits
 from signer.model.cluster import ClusterKey
-from signer.rotation.conditions import AUTHORITY_EXPIRY
+from signer.rotation.condition_types import AUTHORITY_EXPIRY
 from signer.rotation.node_client.signing import NodeClientSigning
 from signer.rotation.operations import OPERATION_ANNOTATION, SSH_OPERATIONS
 from signer.rotation.operations_guard import OperationsGuard

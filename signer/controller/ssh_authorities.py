@@ -14,9 +14,9 @@ from signer.model.condition import PolicyCondition
 from signer.model.policy import Policy
 from signer.model.ssh_access import SSHSettings
 from signer.ssh.available import Reason
+from signer.ssh.condition_types import SSH_AUTHORITIES_AVAILABLE
 from signer.ssh.reconciler import SSHReconciler
 from signer.ssh.secrets import Absent
-from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
 from signer.store.caches import Caches
 
 

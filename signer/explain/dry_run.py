@@ -26,7 +26,7 @@ from signer.decision.host_certificates import (
 from signer.decision.lookups import Lookups
 from signer.explain.dry_run_client import DryRunClient
 from signer.explain.findings import Findings
-from signer.explain.readable import key_is_refused
+from signer.explain.readable import empty_caches, key_is_refused
 from signer.explain.shown_authority import shown_host_authority
 from signer.explain.shown_trust import ShownTrust
 from signer.explain.unsigned import Unsigned
@@ -40,11 +40,9 @@ from signer.model.decision import printable
 from signer.model.policy import Policy
 from signer.model.service_networks import NOT_REPORTED, ReportedServices, ServicesReport
 from signer.model.ssh_access import SSHSettings
-from signer.store.authentic_records import KeysUnavailable
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
-from signer.store.cluster_api import discover_cluster_api
-from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME
+from signer.store.controller_key import SECRET_NAME
 from signer.store.records import Records
 from signer.store.reservations import Reservations
 
@@ -149,67 +147,3 @@ async def _host_certificates(
     except ApiError as error:
         answer = NoSigningHostAuthority(printable(f"the policy's status cannot be read: {error}"))
     return HostCertificateParts(lambda key: answer, host_keys_oids=configuration.host_keys_oids)
-
-
-async def empty_caches(source: GetList, configuration: Configuration) -> Caches:
-    """The caches that decisions need, for the Cluster API version that is served.
-
-    Raises:
-        ApiError: the API server does not say which version it serves.
-    """
-    return Caches(
-        await discover_cluster_api(source),
-        own_namespace=configuration.namespace,
-        floors=configuration.floors,
-        limits=configuration.namespace_limits,
-        watch_namespace=configuration.watch_namespace,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ReadableCaches:
-    """The caches with the controller key, as far as this user may read that."""
-
-    caches: Caches
-    unread: tuple[str, ...]
-    """What this user may not read, and what is then not known, besides reservations, which only decisions need."""
-
-
-async def readable_caches(source: GetList, configuration: Configuration) -> ReadableCaches:
-    """Read what this user may read. Without the controller key no record is authentic, and the message says why.
-
-    Raises:
-        ApiError: another error than a refusal.
-    """
-    dry_run_client = DryRunClient(source)
-    caches = await empty_caches(dry_run_client, configuration)
-    refused = await caches.fill_readable(dry_run_client)
-    unread = [name for name in refused if name != caches.reservations.name]
-    await caches.controller_key.refresh(dry_run_client)
-    _without_a_key(dry_run_client, caches, configuration)
-    if await key_is_refused(source, caches, configuration.namespace):
-        secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
-        unread.append(f"{secret}, so that the seals of AttestedNodes are not verified")
-    if unread:
-        caches.authentic.use_no_keys(KeysUnavailable("; ".join(unread)))
-    return ReadableCaches(caches, tuple(unread))
-
-
-async def verified_caches(source: GetList, configuration: Configuration) -> Caches:
-    """The caches with the controller key. Without the key, no record is authentic, and the message says why.
-
-    Raises:
-        ApiError: a collection cannot be listed.
-    """
-    dry_run_client = DryRunClient(source)
-    caches = await empty_caches(dry_run_client, configuration)
-    await caches.fill(dry_run_client)
-    await caches.controller_key.refresh(dry_run_client)
-    _without_a_key(dry_run_client, caches, configuration)
-    return caches
-
-
-def _without_a_key(dry_run_client: DryRunClient, caches: Caches, configuration: Configuration) -> None:
-    if dry_run_client.intended:  # the key is missing, and the controller would create it
-        secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
-        caches.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {MISSING_KEY_REMEDY}"))

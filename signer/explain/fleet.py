@@ -27,9 +27,8 @@ from signer.controller.workload_access import (
 )
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
-from signer.explain.dry_run import readable_caches
 from signer.explain.machines import LastCertificate, MachineState, MachineStatus, machine_statuses, with_last_requests
-from signer.explain.readable import NotingReads
+from signer.explain.readable import NotingReads, readable_caches
 from signer.explain.source import items_of_list
 from signer.explain.workload_requests import RequestCounts, Unreachable, count_requests
 from signer.kube.client import Client, JsonObject

@@ -13,7 +13,7 @@ from signer.decision.host_certificates import NoSigningHostAuthority, ShownHostA
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.ssh_access import SSHSettings
-from signer.ssh.status import SSH_AUTHORITIES_AVAILABLE
+from signer.ssh.condition_types import SSH_AUTHORITIES_AVAILABLE
 
 _MAXIMUM_SHOWN: Final = 16
 

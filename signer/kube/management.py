@@ -1,7 +1,10 @@
 """Access to the management cluster, by the operator's kubeconfig or the Pod's service account.
 
 Unlike a kubeconfig from a Secret, this configuration is the operator's and may name files and credential plugins.
-``kubernetes.aio.config`` reads it; the result is a :class:`ClusterConnection` and a token source.
+The result is a :class:`ClusterConnection` and a token source.
+
+``kubernetes.aio.config`` reads it, unless it is a kubeconfig that embeds its credential, as those of kubeadm, kind and
+clusterctl are. That library takes longer to import than a command to run, and writes embedded keys to temporary files.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,6 +68,11 @@ async def management_connection(kubeconfig: Path | None, context: str | None = N
     if kubeconfig is None and context is None and not os.environ.get("KUBECONFIG") and _IN_CLUSTER in os.environ:
         return _in_cluster()
     path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    if context is None:
+        try:
+            return _from_embedded(path)
+        except _NeedsLibrary:
+            pass
     return await _from_kubeconfig(path, context)
 
 
@@ -137,6 +145,42 @@ def _in_cluster() -> ManagementAccess:
             raise Unauthorized(str(error)) from error
 
     return ManagementAccess(_connection(load()), RefreshingToken(fetch))
+
+
+class _NeedsLibrary(Exception):
+    """A kubeconfig names files or programs, cannot be read, or is malformed: the library reads it, or says why not."""
+
+
+def _from_embedded(path: str) -> ManagementAccess:
+    """Access by a kubeconfig whose current context embeds certificates, keys or a token.
+
+    Raises:
+        _NeedsLibrary: it is not such a kubeconfig.
+    """
+
+    async def fetch(rejected: bool) -> str | None:
+        try:
+            return _embedded(path).bearer_token  # which somebody may have renewed
+        except _NeedsLibrary:
+            try:
+                return await (await _from_kubeconfig(path, None)).token_source.token()
+            except ManagementConfigurationRefused as error:
+                raise Unauthorized(str(error)) from error
+
+    return ManagementAccess(replace(_embedded(path), bearer_token=None), RefreshingToken(fetch))
+
+
+def _embedded(path: str) -> ClusterConnection:
+    from signer.kube.kubeconfig import MAXIMUM_KUBECONFIG_BYTES, KubeconfigRefused, parse_kubeconfig
+
+    file = Path(path)
+    try:
+        if not file.is_file():  # a list of files, or a pipe, which can be read only once
+            raise _NeedsLibrary
+        with file.open("rb") as opened:
+            return parse_kubeconfig(opened.read(MAXIMUM_KUBECONFIG_BYTES + 1))
+    except (OSError, KubeconfigRefused) as error:
+        raise _NeedsLibrary from error
 
 
 async def _from_kubeconfig(path: str, context: str | None) -> ManagementAccess:

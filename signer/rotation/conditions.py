@@ -12,8 +12,22 @@ from typing import Final
 
 from signer.authority.presented import Presented
 from signer.model.condition import ConditionType, PolicyCondition
-from signer.model.policy import Policy
 from signer.rotation.authorities import AuthorityKind, NotMade
+from signer.rotation.condition_types import (
+    AUTHORITY_EXPIRY,
+    AUTHORITY_TRUSTED,
+    EXCHANGE_CLIENT_CERTIFICATES,
+    LEFTOVERS_FOUND,
+    NODES_TRUST_NEW_AUTHORITY,
+    OLD_AUTHORITY_REFUSED,
+    RECORD_OUTDATED,
+    ROLLBACK_AVAILABLE,
+    ROTATION_PROGRESSING,
+    ROTATION_STALLED,
+    SERVERS_PRESENT_NEW_AUTHORITY,
+    SERVICE_ACCOUNT_KEY_PUBLISHED,
+    UNVERIFIED_CURE,
+)
 from signer.rotation.facts import Acceptance, Facts, NotObserved, Publication, ServersFacts
 from signer.rotation.leftovers import Scan
 from signer.rotation.operations import NeverRotated
@@ -32,36 +46,7 @@ from signer.rotation.record import Moment, NotYet, RotationRecord
 from signer.rotation.rotations import Known, Unverified, Verified
 from signer.rotation.servers.key_set import key_identifier
 
-
-def _never(policy: Policy | None) -> bool:
-    """A rotation that waits does not make a policy unready."""
-    return False
-
-
-ROTATION_PROGRESSING: Final = ConditionType("CertificateAuthorityRotationProgressing", _never)
-"""False with the step's reason while the rotation waits for something."""
-AUTHORITY_TRUSTED: Final = ConditionType("AuthorityTrusted", _never)
-NODES_TRUST_NEW_AUTHORITY: Final = ConditionType("NodesTrustNewAuthority", _never)
-SERVERS_PRESENT_NEW_AUTHORITY: Final = ConditionType("ServersPresentNewAuthority", _never)
-EXCHANGE_CLIENT_CERTIFICATES: Final = ConditionType("ExchangeClientCertificates", _never)
-"""Whether kube-controller-manager signs with the new CA while client certificates of the old one still count."""
-OLD_AUTHORITY_REFUSED: Final = ConditionType("OldAuthorityRefused", _never)
-SERVICE_ACCOUNT_KEY_PUBLISHED: Final = ConditionType("ServiceAccountKeyPublished", _never)
-"""Whether every API server publishes the new service-account key. Its ID is in the message, for those who copy it."""
-ROLLBACK_AVAILABLE: Final = ConditionType("RollbackAvailable", _never)
-ROTATION_STALLED: Final = ConditionType("RotationStalled", _never)
-RECORD_OUTDATED: Final = ConditionType("RotationRecordOutdated", _never)
-"""Only while it is so: API servers are further than the record, as after a restore of the management cluster."""
-OPERATION_REJECTED: Final = ConditionType("OperationRejected", _never)
-AUTHORITY_EXPIRY: Final = ConditionType("CertificateAuthorityExpiry", _never)
-
-LEFTOVERS_FOUND: Final = ConditionType("LeftoversFound", _never)
-"""After a completed rotation: objects of the workload cluster that still hold the old CA."""
 _MOST_LEFTOVERS: Final = 10
-UNVERIFIED_CURE: Final = (
-    "add the former controller's key to Secret node-attestation-controller-key as previous, or, if that key is lost, "
-    "`node-attestation-controller rotate CLUSTER confirm`; if the object is damaged, restore it"
-)
 
 STALLED_AFTER: Final = timedelta(minutes=30)
 """How long something may hold a step before a person should look."""

@@ -33,12 +33,8 @@ from signer.model.fields import mapping_of
 from signer.model.seal import Generation
 from signer.rotation.abandonment import require_cleared
 from signer.rotation.authorities import AuthorityKind, NotMade, Role
-from signer.rotation.conditions import (
-    OPERATION_REJECTED,
-    UNVERIFIED_CURE,
-    leftovers_condition,
-    rotation_conditions,
-)
+from signer.rotation.condition_types import OPERATION_REJECTED, UNVERIFIED_CURE
+from signer.rotation.conditions import leftovers_condition, rotation_conditions
 from signer.rotation.desired import WriteKubeconfig
 from signer.rotation.facts import Acceptance, Facts, HeldPair, NotObserved, ServersFacts
 from signer.rotation.leftovers import LeftoverSearch, Scan

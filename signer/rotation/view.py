@@ -15,7 +15,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import format_time, items_of, mapping_of, parse_time, text_of
 from signer.rotation.authorities import NotMade
-from signer.rotation.conditions import LEFTOVERS_FOUND, OPERATION_REJECTED, ROTATION_PROGRESSING, ROTATION_STALLED
+from signer.rotation.condition_types import LEFTOVERS_FOUND, OPERATION_REJECTED, ROTATION_PROGRESSING, ROTATION_STALLED
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.rotation.phases import BACK, Phase, RollbackAvailable, SigningPairs, Step, forward
 from signer.rotation.plan import HELD, TITLES

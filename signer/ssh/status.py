@@ -10,26 +10,24 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.keys import PublicKey
 from signer.authority.ssh.secret import AuthorityPurpose
 from signer.kube.client import JsonObject
-from signer.model.condition import ConditionType, PolicyCondition
+from signer.model.condition import PolicyCondition
 from signer.model.decision import printable
 from signer.model.fields import format_time
 from signer.model.ssh_access import NoRotationPeriod
 from signer.rotation.phases import Phase, RollbackAvailable
 from signer.rotation.record import Moment
 from signer.ssh.available import NotAvailable, Reason
+from signer.ssh.condition_types import (
+    SSH_AUTHORITIES_AVAILABLE,
+    SSH_AUTHORITIES_WITHIN_PERIOD,
+    SSH_OPERATION_REJECTED,
+    SSH_ROTATION_PROGRESSING,
+)
 from signer.ssh.plan import NoPeriod, Offer, PeriodPassed, WithinPeriod, age
 from signer.ssh.rotation_plan import Progress, Waits, can_go_back
 from signer.ssh.rotation_record import AuthorityRotation, Step
 from signer.ssh.secrets import HeldAuthority, OtherAuthority
 
-SSH_AUTHORITIES_AVAILABLE: Final = ConditionType("SSHAuthoritiesAvailable", lambda policy: False)
-"""It never counts toward Ready: kubelets get their certificates all the same."""
-SSH_AUTHORITIES_WITHIN_PERIOD: Final = ConditionType("SSHAuthoritiesWithinPeriod", lambda policy: False)
-"""There only with a period in the policy. It never counts toward Ready."""
-SSH_ROTATION_PROGRESSING: Final = ConditionType("SSHAuthorityRotationProgressing", lambda policy: False)
-"""There from the first rotation on: False with the step while one waits. It never counts toward Ready."""
-SSH_OPERATION_REJECTED: Final = ConditionType("SSHOperationRejected", lambda policy: False)
-"""There from a rejected order on, until another one is accepted. It never counts toward Ready."""
 AVAILABLE: Final = "Available"
 WITHIN_PERIOD: Final = "WithinPeriod"
 PERIOD_PASSED: Final = "PeriodPassed"

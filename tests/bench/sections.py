@@ -64,7 +64,7 @@ def _floods_seconds(settings: Settings) -> float:
 
 SECTIONS: Final = (
     Section("start", lambda settings: settings.start_runs * 0.1, tables.start),
-    Section("commands", lambda settings: settings.start_runs * 2.5, command_starts),
+    Section("commands", lambda settings: settings.start_runs * 4.0, command_starts),
     Section("verification", lambda settings: settings.verification_runs * 0.05, tables.verification),
     Section(
         "drain",

@@ -1,4 +1,4 @@
-"""The times of commands that ask no API server."""
+"""The times of commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.bench.command_starts import COMMANDS, INTERPRETER, KUBECTL, SLOWEST, command_starts
+from tests.bench.command_starts import ASKING, COMMANDS, INTERPRETER, KUBECTL, SLOWEST, command_starts
 from tests.bench.settings import QUICK
 
 pytestmark = pytest.mark.slow
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def test_each_command_is_measured_beside_kubectl() -> None:
     table = command_starts(replace(QUICK, start_runs=1), lambda what: None)
-    assert [row.name for row in table.rows] == [INTERPRETER, KUBECTL, *COMMANDS, SLOWEST]
+    assert [row.name for row in table.rows] == [INTERPRETER, KUBECTL, *COMMANDS, *ASKING, SLOWEST]
     ratio = table.figure(KUBECTL, "ratio")
     assert ratio is not None
     assert ratio.value == 1

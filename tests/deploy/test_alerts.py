@@ -26,7 +26,7 @@ from signer.model import decision
 from signer.model.documentation import DOCUMENTATION_URL
 from signer.model.policy import Mode
 from signer.model.reasons import Reason
-from signer.rotation import conditions as rotation_conditions
+from signer.rotation import condition_types as rotation_conditions
 from tests.deploy.monitoring import (
     CLUSTER,
     DAY,

@@ -18,7 +18,7 @@ from signer.crds import custom_resource_definitions
 from signer.model import ssh_access
 from signer.rotation.operations import SSH_OPERATIONS, Operation
 from signer.rotation.phases import Phase
-from signer.ssh import host_coverage, reconciler, status
+from signer.ssh import condition_types, host_coverage, reconciler, status
 from signer.ssh.available import Reason
 from signer.ssh.bundle import content
 from signer.ssh.bundle import reconciler as bundle
@@ -72,11 +72,11 @@ def test_each_order_is_named() -> None:
 @pytest.mark.parametrize("page", ["ssh-authorities", "troubleshooting"])
 def test_each_condition_is_named(page: str) -> None:
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
-    rotation = (status.SSH_ROTATION_PROGRESSING, status.SSH_OPERATION_REJECTED)
+    rotation = (condition_types.SSH_ROTATION_PROGRESSING, condition_types.SSH_OPERATION_REJECTED)
     for kind in (
         *rotation,
-        status.SSH_AUTHORITIES_AVAILABLE,
-        status.SSH_AUTHORITIES_WITHIN_PERIOD,
+        condition_types.SSH_AUTHORITIES_AVAILABLE,
+        condition_types.SSH_AUTHORITIES_WITHIN_PERIOD,
         bundle.SSH_TRUST_PUBLISHED,
     ):
         assert f"`{kind}`" in text

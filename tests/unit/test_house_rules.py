@@ -61,7 +61,7 @@ IMPORTS_INSIDE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     ),
     "signer/kube/management.py": (
         LAZY + "only a configuration of the management cluster that comes from a file needs PyYAML",
-        frozenset({"attestors.net.strict_yaml"}),
+        frozenset({"attestors.net.strict_yaml", "signer.kube.kubeconfig"}),
     ),
     "authenticator/cli.py": (
         LAZY + "a stored certificate is printed although nothing else can be imported",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -16,10 +15,6 @@ from signer.model.object_names import NAMESPACE, NAMESPACE_FORM
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
 
-Run: TypeAlias = Callable[[argparse.Namespace], int]
-"""Runs a command, and returns its exit code."""
-Load: TypeAlias = Callable[[], Run]
-"""Imports what a command needs to run. A parser keeps it as ``load`` in what it has parsed."""
 CONFIG_VARIABLE: Final = "NODE_ATTESTATION_CONFIG"
 """Environment variable with the path of the configuration file."""
 DEFAULT_NAMESPACE: Final = "node-attestation-system"

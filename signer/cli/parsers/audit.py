@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from signer.cli.parsers.arguments import Load, add_controller_namespace, add_management_cluster, add_output
+from signer.cli.loading import Load
+from signer.cli.parsers.arguments import add_controller_namespace, add_management_cluster, add_output
 from signer.model.audit_head import HEADS_NAME
 from signer.model.seal import SECRET_NAME
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from signer.cli.parsers.arguments import Load, add_output
+from signer.cli.loading import Load
+from signer.cli.parsers.arguments import add_output
 from signer.cli.parsers.controller_arguments import add_controller_arguments
 
 

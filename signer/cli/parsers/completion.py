@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from signer.cli.completion import PROGRAM
-from signer.cli.parsers.arguments import Load
+from signer.cli.loading import Load
 
 _SHELLS: Final = ("bash", "zsh", "fish")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from signer.cli.parsers.arguments import Load
+from signer.cli.loading import Load
 
 
 def add_crds(parser: argparse.ArgumentParser, load: Load) -> None:

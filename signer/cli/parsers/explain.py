@@ -6,7 +6,8 @@ import argparse
 from datetime import datetime
 from pathlib import Path
 
-from signer.cli.parsers.arguments import Load, add_configuration, add_management_cluster, add_output
+from signer.cli.loading import Load
+from signer.cli.parsers.arguments import add_configuration, add_management_cluster, add_output
 from signer.model.fields import parse_time
 
 

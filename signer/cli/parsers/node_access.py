@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from signer.cli.parsers.arguments import Load, add_cluster, add_controller_namespace, add_management_cluster, add_output
+from signer.cli.loading import Load
+from signer.cli.parsers.arguments import add_cluster, add_controller_namespace, add_management_cluster, add_output
 from signer.model.addresses import ADDRESS_TYPES
 
 if TYPE_CHECKING:

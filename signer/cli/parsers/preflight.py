@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from signer.cli.loading import Load
 from signer.cli.parsers.arguments import (
-    Load,
     add_cluster,
     add_config,
     add_controller_namespace,

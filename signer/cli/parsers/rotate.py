@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
+from signer.cli.loading import Load
 from signer.cli.parsers.arguments import (
-    Load,
     add_cluster_namespace,
     add_controller_namespace,
     add_management_cluster,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from signer.cli.parsers.arguments import Load
+from signer.cli.loading import Load
 from signer.cli.parsers.controller_arguments import add_controller_arguments
 from signer.controller.diagnostics.arguments import add_diagnostics_arguments
 from signer.model.flow import DEFAULT_WORKERS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from signer.cli.loading import Load
 from signer.cli.parsers.arguments import (
-    Load,
     add_config,
     add_controller_namespace,
     add_management_cluster,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from signer.cli.parsers.arguments import Load, add_controller_namespace, add_management_cluster, add_output
+from signer.cli.loading import Load
+from signer.cli.parsers.arguments import add_controller_namespace, add_management_cluster, add_output
 
 
 def add_version(parser: argparse.ArgumentParser, load: Load) -> None:

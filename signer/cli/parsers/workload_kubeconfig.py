@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from signer.cli.parsers.arguments import Load, add_cluster, add_management_cluster, add_output
+from signer.cli.loading import Load
+from signer.cli.parsers.arguments import add_cluster, add_management_cluster, add_output
 from signer.cli.workload_kubeconfig.features import FEATURES
 from signer.cli.workload_kubeconfig.lifetime import DEFAULT_LIFETIME, MINIMUM_LIFETIME
 

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from signer.configuration import Configuration
 from signer.kube.connection import ClusterConnection
-from signer.rotation.conditions import ROTATION_PROGRESSING
+from signer.rotation.condition_types import ROTATION_PROGRESSING
 from signer.rotation.plan import WAITING_FOR_COMPLETION
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.opening import open_management_cluster

@@ -15,7 +15,7 @@ from signer import cli
 from signer.cli import commands
 from signer.cli import run as run_command
 from signer.cli.collector import YOUNG_OBJECTS, collect_less_often, freeze_existing_objects, no_collections
-from signer.cli.parsers.arguments import Run
+from signer.cli.loading import Run
 from signer.configuration import Configuration
 from signer.store.caches import Caches
 

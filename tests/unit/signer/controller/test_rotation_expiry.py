@@ -15,7 +15,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.floors import NO_FLOORS
 from signer.model.reasons import Reason
-from signer.rotation.conditions import AUTHORITY_EXPIRY
+from signer.rotation.condition_types import AUTHORITY_EXPIRY
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import Phase, Step
 from signer.rotation.rotations import Known, Unverified, Verified

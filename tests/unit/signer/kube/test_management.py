@@ -31,6 +31,8 @@ from signer.kube.management import (
 from tests.unit.signer.kube.support import Authority, Pair, aiohttp_server, as_yaml, kubeconfig_document
 
 PATH = "/api/v1/secrets"
+CONTEXT = "c1-admin@c1"
+"""Of the kubeconfigs here. The library reads those whose context is named, also if that is the current one."""
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +117,78 @@ def test_importing_the_module_does_not_import_kubernetes() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+# A kubeconfig that embeds its credential
+
+IMPORTED = """
+import asyncio, pathlib, sys
+from signer.kube.management import management_connection
+asyncio.run(management_connection(pathlib.Path(sys.argv[1])))
+print(*sorted({"aiohttp", "kubernetes"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.slow
+def test_an_embedded_credential_needs_no_library(authority: Authority, client_pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    embedded = _write(tmp_path / "embedded", kubeconfig_document(authority, client_pair))
+    named = _write(tmp_path / "named", _with_user(authority, client_pair, {"tokenFile": "token"}))
+
+    def imported_for(path: Path) -> str:
+        command = [sys.executable, "-c", IMPORTED, str(path)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    assert imported_for(embedded) == ""
+    assert imported_for(named) == "aiohttp kubernetes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "given", [{"certificate"}, {"token"}, {"certificate", "token"}], ids=["certificate", "token", "both"]
+)
+async def test_an_embedded_credential_is_read_as_the_library_reads_it(
+    authority: Authority, client_pair: Pair, tmp_path: Path, given: set[str]
+) -> None:
+    user = kubeconfig_document(authority, client_pair)["users"][0]["user"] if "certificate" in given else {}
+    document = _with_user(authority, client_pair, user | ({"token": "secret"} if "token" in given else {}))
+    document["clusters"][0]["cluster"]["tls-server-name"] = "kubernetes.example"
+    path = _write(tmp_path / "config", document)
+    ours, librarys = await management_connection(path), await management_connection(path, CONTEXT)
+    assert ours.connection == librarys.connection
+    assert (
+        await ours.token_source.token()
+        == await librarys.token_source.token()
+        == ("secret" if "token" in given else None)
+    )
+
+
+@pytest.mark.slow
+async def test_an_embedded_token_that_changes(authority: Authority, client_pair: Pair, tmp_path: Path) -> None:
+    path = _write(tmp_path / "config", _with_user(authority, client_pair, {"token": "first"}))
+    access = await management_connection(path)
+    assert (access.connection.bearer_token, await access.token_source.token()) == (None, "first")
+
+    async def token_after(user: dict[str, Any]) -> str | None:
+        _write(path, _with_user(authority, client_pair, user))
+        access.token_source.rejected()
+        return await access.token_source.token()
+
+    assert await token_after({"token": "second"}) == "second"
+    (tmp_path / "token").write_text("third")
+    assert await token_after({"tokenFile": "token"}) == "third"
+    with pytest.raises(Unauthorized, match="user name and password are not supported"):
+        await token_after({"username": "one", "password": "two"})
+    path.unlink()
+    with pytest.raises(Unauthorized, match="no such file"):
+        await access.token_source.token()
+
+
+async def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    """Nobody writes to it, so that reading would not end."""
+    os.mkfifo(tmp_path / "config")
+    with pytest.raises(ManagementConfigurationRefused, match="no such file"):
+        await management_connection(tmp_path / "config")
+
+
 # With kubernetes.aio.config
 
 NOBODY = """
@@ -155,10 +229,11 @@ async def test_no_temporary_folder(
     path = _write(tmp_path / "kubeconfig", kubeconfig_document(authority, client_pair))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
+    assert (await management_connection(path)).connection.client_key == client_pair.key
     with pytest.raises(
         ManagementConfigurationRefused, match=r"none can be written: make /tmp writable, or name .* TMPDIR$"
     ):
-        await management_connection(path)
+        await management_connection(path, CONTEXT)
 
 
 def _write(path: Path, document: dict[str, Any]) -> Path:

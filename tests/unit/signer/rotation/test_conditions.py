@@ -11,7 +11,7 @@ from signer.authority.presented import Presented
 from signer.model.condition import PolicyCondition
 from signer.rotation import conditions
 from signer.rotation.authorities import AuthorityKind
-from signer.rotation.conditions import (
+from signer.rotation.condition_types import (
     AUTHORITY_EXPIRY,
     AUTHORITY_TRUSTED,
     NODES_TRUST_NEW_AUTHORITY,
@@ -22,10 +22,8 @@ from signer.rotation.conditions import (
     ROTATION_STALLED,
     SERVERS_PRESENT_NEW_AUTHORITY,
     SERVICE_ACCOUNT_KEY_PUBLISHED,
-    STALLED_AFTER_MACHINES,
-    expiry_condition,
-    rotation_conditions,
 )
+from signer.rotation.conditions import STALLED_AFTER_MACHINES, expiry_condition, rotation_conditions
 from signer.rotation.facts import Facts, NotObserved, Publication, ServerFacts, ServersFacts
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import BACK, Phase, Step

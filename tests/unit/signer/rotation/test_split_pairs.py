@@ -10,7 +10,8 @@ import pytest
 
 from signer.authority.presented import Presented
 from signer.rotation.authorities import AuthorityKind, Role
-from signer.rotation.conditions import EXCHANGE_CLIENT_CERTIFICATES, rotation_conditions
+from signer.rotation.condition_types import EXCHANGE_CLIENT_CERTIFICATES
+from signer.rotation.conditions import rotation_conditions
 from signer.rotation.desired import DeleteKey, SplitPairs, WriteSigning, missing_writes, split_pairs
 from signer.rotation.facts import Absent, CanarySigner, NotObserved, RenewalFacts, SigningFacts, Unusable
 from signer.rotation.invariants import InvariantBroken, require_write
