@@ -17,13 +17,14 @@ from rich.console import Console
 from rich.text import Text
 
 from attestors.wire.names import InvalidProviderName, Purpose, SignerName
-from signer.cli.arguments import WrongUse, add_management_cluster, cluster_key, namespace
+from signer.cli.arguments import WrongUse, add_config, add_management_cluster, cluster_key, namespace
 from signer.cli.management import management_access
-from signer.cli.output import add_output, print_result, print_text
+from signer.cli.output import add_output, print_result, print_text, print_to_stderr
 from signer.cli.remedies import remedy_of
 from signer.cli.workload_kubeconfig.credential import DEFAULT_LIFETIME, MINIMUM_LIFETIME
 from signer.cli.workload_kubeconfig.making import KubeconfigNotMade, Made, Wish, make_kubeconfig
 from signer.cli.workload_kubeconfig.roles import Feature, wanted_objects
+from signer.configuration import read_configuration_file
 from signer.controller.named_cluster import require_cluster
 from signer.controller.workload_access import WorkloadAccessRefused, making_command, workload_administrator
 from signer.kube.client import Client
@@ -35,7 +36,7 @@ from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey, cluster_view
 from signer.model.decision import printable
 from signer.model.fields import format_time
-from signer.model.floors import NO_FLOOR
+from signer.model.floors import NO_FLOOR, Floor
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy
 from signer.store.cluster_api import discover_cluster_api
 
@@ -48,6 +49,17 @@ _HELP: Final = {
     Feature.CONTAINERS: "also for SSH into containers (--containers)",
     Feature.CONTAINERS_TOOLS: "also for tools containers (access.toolsImage)",
 }
+
+
+FLOORS_NOT_READ: Final = (
+    "Without --config, the operator's floors are not known. Where one is Enforce, the controller needs the rights that "
+    "--no-enforce leaves out: give the controller's configuration file."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FloorNotRead:
+    """No configuration file was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +92,12 @@ def add_workload_kubeconfig(parser: argparse.ArgumentParser) -> None:
     for feature, text in _HELP.items():
         parser.add_argument(f"--{feature.value}", action="store_true", help=text)
     parser.add_argument(
-        "--no-enforce", action="store_true", help="without the rights for mode Enforce, which preflight needs as well"
+        "--no-enforce",
+        action="store_true",
+        help="without the rights for mode Enforce, which preflight needs as well; refused where policy or floor says "
+        "Enforce",
     )
+    add_config(parser)
     parser.add_argument(
         "--attestors",
         default="",
@@ -105,6 +121,9 @@ def _workload_kubeconfig(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     key = cluster_key(options.cluster, default_namespace=options.namespace)
     named = _attestors(options.attestors)
+    floor = _floor(options.config, key.namespace)
+    if options.no_enforce:
+        _require_no_floor(floor, key.namespace)
     try:
         found = asyncio.run(_make(options, key, named))
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
@@ -157,6 +176,20 @@ async def _policy(management: Client, key: ClusterKey) -> Policy | None:
         return None
     except InvalidPolicy as error:
         raise KubeconfigNotMade(f"NodeAttestationPolicy {key}: {error}: correct it, or give --attestors") from error
+
+
+def _floor(config: Path | None, namespace: str) -> Floor | FloorNotRead:
+    return FloorNotRead() if config is None else read_configuration_file(config).floors.of(namespace)
+
+
+def _require_no_floor(floor: Floor | FloorNotRead, namespace: str) -> None:
+    """Raise WrongUse if the operator's floor is Enforce. The policy may be written later, and cannot fall below it."""
+    if isinstance(floor, FloorNotRead):
+        print_to_stderr(FLOORS_NOT_READ)
+    elif floor.mode is Mode.ENFORCE:
+        raise WrongUse(
+            f"--no-enforce: the operator's floor for namespace {namespace} is mode Enforce: leave the option out"
+        )
 
 
 def _attestors_of(policy: Policy | None, key: ClusterKey) -> frozenset[str]:
