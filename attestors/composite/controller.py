@@ -20,9 +20,11 @@ from attestors.composite.parts import Part, PartCalls
 from attestors.composite.wire import join_challenge, split_evidence
 from attestors.contract import (
     AttestationRequest,
+    AttestedBefore,
     ChallengeIssued,
     ClaimedMachine,
     Denied,
+    DeniesIdentities,
     InvalidOutcome,
     NoClaimedMachine,
     NoRecordedIdentity,
@@ -32,6 +34,8 @@ from attestors.contract import (
     PreFiltered,
     RecordedIdentity,
     ServerPlugin,
+    Standing,
+    StillAllowed,
     VerifiedIdentity,
 )
 from attestors.contract.composite import CompositeIdentity
@@ -44,7 +48,9 @@ Verify: TypeAlias = Callable[[ServerPlugin, AttestationRequest], Awaitable[Outco
 
 @dataclass(frozen=True, slots=True)
 class CompositeServerPlugin:
-    """Implements :class:`attestors.contract.ServerPlugin`. It keeps no state of requests."""
+    """Implements :class:`attestors.contract.ServerPlugin` and :class:`attestors.contract.DeniesIdentities`. It keeps no
+    state of requests.
+    """
 
     parts: tuple[Part, ...]
     """Sorted by name."""
@@ -73,6 +79,22 @@ class CompositeServerPlugin:
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
         """Verify every part of a request for a serving certificate; raises like :meth:`verify_client`."""
         return await self._verify(request, lambda plugin, of_part: plugin.verify_serving(of_part))
+
+    def standing_of(self, attested: AttestedBefore) -> Standing:
+        """The first answer of a part other than :class:`StillAllowed`: each part is asked about its own identity.
+
+        Raises:
+            MalformedCompositeIdentity: the identity is not one that this attestor proves.
+        """
+        try:
+            identities = _identities(attested.identity, [part.name for part in self.parts])
+        except Ended as ended:
+            return ended.outcome
+        for part in self.parts:
+            found = _standing_of(part, identities[part.name], attested)
+            if not isinstance(found, StillAllowed):
+                return found
+        return StillAllowed()
 
     async def _verify(self, request: AttestationRequest, verify: Verify) -> Outcome:
         try:
@@ -147,14 +169,41 @@ def _told(machine: ClaimedMachine | NoClaimedMachine, name: str, names: list[str
     """
     if not isinstance(machine, ClaimedMachine) or isinstance(machine.recorded, NoRecordedIdentity):
         return machine
-    recorded = CompositeIdentity.parse(machine.recorded.identity).parts
+    recorded = _identities(machine.recorded.identity, names)
+    return replace(machine, recorded=RecordedIdentity(recorded[name]))
+
+
+def _identities(recorded_identity: str, names: list[str]) -> Mapping[str, str]:
+    """The identities of the parts in the record's.
+
+    Raises:
+        Ended: the record is of other parts.
+    """
+    recorded = CompositeIdentity.parse(recorded_identity).parts
     if list(recorded) != names:
         raise not_until_fixed(
             "AttestorsChanged",
             f"the Machine's record is of {', '.join(recorded)}, and the operator requires {', '.join(names)}: replace "
             "the Machine, or delete its AttestedNode and IdentityReservations",
         )
-    return replace(machine, recorded=RecordedIdentity(recorded[name]))
+    return recorded
+
+
+def _standing_of(part: Part, identity: str, attested: AttestedBefore) -> Standing:
+    """What the part says of its own identity. The hardware is that of one part: no other recognizes its name."""
+    if not isinstance(part.plugin, DeniesIdentities):
+        return StillAllowed()
+    calls = PartCalls(part.name, attested.recorded_calls)
+    found: object = part.plugin.standing_of(AttestedBefore(identity, attested.hardware, calls))
+    match found:
+        case StillAllowed():
+            return found
+        case Denied():
+            return Denied(found.reason, _message(part, found.message))
+        case NotProvableYet():
+            return replace(found, message=_message(part, found.message))
+        case _:
+            raise InvalidOutcome(f"{part.name} returned {type(found).__name__} about an identity, which is no answer")
 
 
 def _message(part: Part, message: str) -> str:

@@ -81,6 +81,7 @@ from attestors.contract.settings import (
     no_challenge_keys,
 )
 from attestors.contract.shown_keys import ShownKey, ShowsKeys
+from attestors.contract.standing import AttestedBefore, DeniesIdentities, Standing, StillAllowed
 from attestors.contract.termination import (
     FormerInstance,
     InstanceExists,
@@ -97,6 +98,7 @@ __all__ = [
     "AnswerNotRecorded",
     "AssertedIdentity",
     "AttestationRequest",
+    "AttestedBefore",
     "Attestor",
     "AttestorDescription",
     "AttestorSettings",
@@ -111,6 +113,7 @@ __all__ = [
     "ServerPlugin",
     "SettingsFinding",
     "Denied",
+    "DeniesIdentities",
     "Document",
     "DocumentKind",
     "EvidenceUnavailable",
@@ -147,6 +150,8 @@ __all__ = [
     "RequesterCredential",
     "PreFiltered",
     "Security",
+    "Standing",
+    "StillAllowed",
     "Termination",
     "TerminationNotProvable",
     "TokenNotTraceableNow",

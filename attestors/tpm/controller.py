@@ -21,11 +21,13 @@ from dataclasses import dataclass, field
 
 from attestors.contract import (
     AttestationRequest,
+    AttestedBefore,
     ChallengeIssued,
     Denied,
     Outcome,
     Plausible,
     PreFiltered,
+    Standing,
     VerifiedIdentity,
 )
 from attestors.tpm import wire
@@ -64,6 +66,7 @@ from attestors.tpm.recorded_calls import (
     trust_form,
 )
 from attestors.tpm.settings import TPMSettings
+from attestors.tpm.standing import standing_of
 from attestors.tpm.trust import Trust
 from attestors.verdict import MAXIMUM_MESSAGE_CHARACTERS, Ended, denied, not_yet
 from attestors.wire.binding import BindingMismatch, ProvenBinding
@@ -80,7 +83,9 @@ from attestors.wire.names import (
 
 @dataclass(frozen=True, slots=True)
 class TPMServerPlugin:
-    """Implements :class:`attestors.contract.ServerPlugin`. It keeps no state between requests."""
+    """Implements :class:`attestors.contract.ServerPlugin` and :class:`attestors.contract.DeniesIdentities`. It keeps no
+    state between requests.
+    """
 
     settings: TPMSettings
     challenge_keys: Callable[[], tuple[bytes, ...]] = field(repr=False)
@@ -107,6 +112,10 @@ class TPMServerPlugin:
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
         """Same as :meth:`verify_client`: a TPM knows no addresses, so the core takes them from the Machine."""
         return await self._verify(request)
+
+    def standing_of(self, attested: AttestedBefore) -> Standing:
+        """See :class:`attestors.contract.DeniesIdentities`."""
+        return standing_of(attested, self.settings.trust)
 
     async def _verify(self, request: AttestationRequest) -> Outcome:
         try:

@@ -24,7 +24,7 @@ from attestors.tpm.endorsement_key_sources import CertificateNotVerified, Certif
 from attestors.tpm.reader import MalformedStructure
 from attestors.tpm.recorded_calls import CHIP_QUESTION, FLAG
 from attestors.tpm.trust import NoAuthorities, Trust
-from attestors.verdict import denied, not_yet
+from attestors.verdict import Ended, denied, not_yet
 from attestors.wire.evidence import Evidence, MalformedEvidence
 
 DEFAULT_TEMPLATES: Final = frozenset({"rsa-2048"})
@@ -109,7 +109,17 @@ def _require_template(endorsement_key: EndorsementKey, accepted: AcceptedKeys) -
 def _require_not_denied(shown: str, trust: Trust) -> None:
     """Step 2."""
     if shown in trust.denied:
-        raise denied("EndorsementKeyDenied", f"endorsement key {shown} is on the operator's deny list")
+        raise endorsement_key_denied(shown)
+
+
+def endorsement_key_denied(shown: str) -> Ended:
+    """The denial of an endorsement key on the deny list."""
+    return denied("EndorsementKeyDenied", f"endorsement key {shown} is on the operator's deny list")
+
+
+def chip_denied(name: str) -> Ended:
+    """The denial of a chip on the deny list."""
+    return denied("EndorsementKeyDenied", f"{name} is on the operator's deny list: so are all keys of this TPM")
 
 
 def _chip_of(certificate: CertificateState, accepted: AcceptedKeys) -> Chip:
@@ -125,7 +135,7 @@ def _require_chip_not_denied(chip: Chip, request: AttestationRequest, trust: Tru
     if isinstance(chip, ChipNotNamed):
         return
     if request.recorded_calls.look(CHIP_QUESTION, lambda: chip.name in trust.denied, FLAG):
-        raise denied("EndorsementKeyDenied", f"{chip.name} is on the operator's deny list: so are all keys of this TPM")
+        raise chip_denied(chip.name)
 
 
 def _check_certificate(request: AttestationRequest, endorsement_key: EndorsementKey, trust: Trust) -> CertificateState:

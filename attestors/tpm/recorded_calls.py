@@ -14,6 +14,7 @@ from attestors.tpm.statement import decode_quote
 from attestors.tpm.trust import NoAuthorities, Trust
 
 TRUST_QUESTION: Final = "endorsement authorities and deny list"
+KEY_QUESTION: Final = "endorsement key is denied"
 CHIP_QUESTION: Final = "chip is denied"
 CHALLENGE_QUESTION: Final = "challenge"
 KEYS_QUESTION: Final = "number of challenge keys"

@@ -7,7 +7,9 @@ from types import MappingProxyType
 from attestors.contract import (
     AnswerNotRecorded,
     AttestationRequest,
+    AttestedBefore,
     ClaimedMachine,
+    DeniesIdentities,
     FormerInstance,
     InstanceTerminationProver,
     MachineMatch,
@@ -17,6 +19,8 @@ from attestors.contract import (
     Outcome,
     RecordedIdentity,
     ServerPlugin,
+    Standing,
+    StillAllowed,
     Termination,
     TerminationNotProvable,
 )
@@ -32,6 +36,7 @@ from signer.audit.decision_inputs import (
     ClaimStage,
     FormerInstanceStage,
     NotReached,
+    StandingStage,
 )
 from signer.audit.decision_line import DecisionLine
 from signer.audit.errors import DecisionInputsEnd, Inconsistent
@@ -102,6 +107,33 @@ async def terminated(
     if type(again) is not type(logged):
         raise Inconsistent(
             f"the attestor answers {type(again).__name__} about the former instance, and {stage.kind} is logged"
+        )
+    return logged
+
+
+def stood(record: AttestedNode, stage: StandingStage, plugin: ServerPlugin | NotAsked, taken: list[str]) -> Standing:
+    """The attestor's answer about the identity of ``record``. ``taken`` gets it if it could not be replayed.
+
+    Raises:
+        Inconsistent: the attestor's answer is not the logged one.
+    """
+    logged = stage.standing()
+    if isinstance(plugin, NotAsked):
+        taken.append(f"the attestor's answer about the recorded identity: {plugin.why}")
+        return logged
+    again: Standing = StillAllowed()
+    if isinstance(plugin, DeniesIdentities):
+        attested = AttestedBefore(record.identity.identity, stage.hardware, ReplayedCalls(stage.recorded_calls))
+        try:
+            again = plugin.standing_of(attested)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's bug says nothing about the log
+            why = str(error) if isinstance(error, AnswerNotRecorded) else f"it fails with {type(error).__name__}"
+            taken.append(f"the attestor's answer about the recorded identity: {why}")
+            return logged
+    repeated = StandingStage.of(stage.hardware, again, ()).answer
+    if repeated.without_words() != stage.answer.without_words():
+        raise Inconsistent(
+            f"the attestor answers {_shown(repeated)} about the recorded identity, and {_shown(stage.answer)} is logged"
         )
     return logged
 

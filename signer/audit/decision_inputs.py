@@ -22,6 +22,8 @@ from attestors.contract import (
     IPAddress,
     NotProvableYet,
     Outcome,
+    Standing,
+    StillAllowed,
     Termination,
     TerminationNotProvable,
     VerifiedIdentity,
@@ -332,6 +334,41 @@ class HostKeysStage:
 
 
 @dataclass(frozen=True, slots=True)
+class StandingStage:
+    """The attestor's answer about the recorded identity, and the answers to its own questions."""
+
+    hardware: str
+    """The other name of the hardware that is reserved for the Machine; empty if none is."""
+    answer: Answer
+    recorded_calls: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def of(cls, hardware: str, standing: Standing, recorded_calls: Iterable[Mapping[str, Any]]) -> StandingStage:
+        """Record an answer."""
+        answer = Answer(StillAllowed.__name__) if isinstance(standing, StillAllowed) else Answer.of(standing)
+        return cls(hardware, answer, tuple(recorded_calls))
+
+    def standing(self) -> Standing:
+        """The recorded answer.
+
+        Raises:
+            InvalidValue: it is not a valid answer.
+        """
+        answer = self.answer
+        try:
+            match answer.kind:
+                case StillAllowed.__name__:
+                    return StillAllowed()
+                case Denied.__name__:
+                    return Denied(answer.reason, answer.message)
+                case NotProvableYet.__name__:
+                    return NotProvableYet(answer.reason, answer.message, answer.retry_after)
+        except ValueError as error:
+            raise InvalidValue(f"the answer about the recorded identity: {error}") from error
+        raise InvalidValue("the answer about the recorded identity is of an unknown kind")
+
+
+@dataclass(frozen=True, slots=True)
 class BuiltinStage:
     """The inputs of the checks of a built-in serving request."""
 
@@ -341,6 +378,8 @@ class BuiltinStage:
     pair: PairState = PairState.NOT_RESERVED
     conflicting_names: frozenset[str] = frozenset()
     serving: ServingFacts = field(default=ServingFacts(), metadata=MAY_BE_MISSING)
+    standing: StandingStage | NotReached = field(default=NOT_REACHED, metadata=MAY_BE_MISSING)
+    """Lines of controllers that did not ask have none."""
 
 
 @dataclass(slots=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from attestors.contract import StillAllowed
 from attestors.wire.names import SignerName, parse_signer_name
 from attestors.wire.provider_id import InvalidOID, read_oids
+from signer.audit.attestor_replay import stood
 from signer.audit.consistency import require_about, require_consistent, require_same_request
 from signer.audit.decision_inputs import BuiltinStage, DecisionInputs, NotReached, SnapshotStage
 from signer.audit.decision_line import DecisionLine
@@ -32,6 +34,7 @@ from signer.rules.builtin_serving import (
     AttestedMachine,
     BuiltinRequestFacts,
     BuiltinServingFacts,
+    StandingFacts,
     posted_at,
     refuse_malformed,
     the_attested_machine,
@@ -86,7 +89,7 @@ async def _decided(line: DecisionLine, plugins: ReplayAttestors, taken: list[str
     require_same_request(line, parsed, plugins)
     if isinstance(parsed, SigningRequest | Malformed):
         return await decide_request(ReplayedRequest(line, parsed, plugins, taken), trace)
-    return await _builtin(_ReplayedBuiltinServing(line, parsed), trace)
+    return await _builtin(_ReplayedBuiltinServing(line, parsed, plugins, taken), trace)
 
 
 def _requested_provider(line: DecisionLine) -> frozenset[str]:
@@ -107,6 +110,8 @@ class _ReplayedBuiltinServing:
 
     line: DecisionLine
     parsed: BuiltinServingRequest | MalformedBuiltinServingRequest
+    plugins: ReplayAttestors
+    taken: list[str]
     snapshot: SnapshotStage = field(init=False)
     request: BuiltinServingRequest = field(init=False)
     found: BuiltinStage = field(init=False)
@@ -164,6 +169,18 @@ class _ReplayedBuiltinServing:
         )
 
     async def recheck_record(self, error: Refused | Deferred) -> None:
+        """The logged facts are those after any recheck."""
+        raise error
+
+    async def standing_facts(self) -> StandingFacts:
+        """See BuiltinSupplies."""
+        record, stage = self.attested.record, self.found.standing
+        if isinstance(stage, NotReached):  # a controller wrote the line that did not ask
+            return StandingFacts(record, "", StillAllowed())
+        plugin = self.plugins.of(record.identity.provider, self.snapshot.policy)
+        return StandingFacts(record, stage.hardware, stood(record, stage, plugin, self.taken))
+
+    async def recheck_standing(self, error: Refused | Deferred) -> None:
         """The logged facts are those after any recheck."""
         raise error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import logging
 from collections.abc import Callable
 from datetime import datetime
@@ -21,6 +22,17 @@ _LOG = logging.getLogger(__name__)
 INTERVAL_SECONDS: Final = 60.0
 
 
+class HeadResult(enum.Enum):
+    """The result of one attempt to publish the head."""
+
+    CURRENT = "current"
+    """The head is published, or there is none yet."""
+    DIFFERS = "differs"
+    """The log is not the one whose head is published; a new chain begins."""
+    FAILED = "failed"
+    """It is not known whether the head is published."""
+
+
 class AuditHeadPublisher:
     """Publishes how far the log has come.
 
@@ -28,8 +40,17 @@ class AuditHeadPublisher:
     chain begins, and the published head stays: it shows what is missing.
     """
 
-    def __init__(self, log: GroupedAuditLog, heads: AuditHeads, *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        log: GroupedAuditLog,
+        heads: AuditHeads,
+        *,
+        now: Callable[[], datetime],
+        count: Callable[[HeadResult], None],
+    ) -> None:
+        """``count`` gets the result of each attempt."""
         self._log = log
+        self._count = count
         self._heads = heads
         self._now = now
         self._is_compared = not log.continues_earlier_chain
@@ -49,35 +70,38 @@ class AuditHeadPublisher:
                     await self._log.file_filled.wait()
 
     async def publish(self) -> None:
-        """Publish the head now, if it changed. A failure is logged, and the next call tries again."""
+        """Publish the head now, if it changed. A failure is logged and counted, and the next call tries again."""
         try:
             async with self._publishing:
-                await self._publish()
+                result = await self._publish()
         except (HeadNotPublished, OSError) as error:
             if not self._failing:
                 _LOG.warning(
                     "the head of the audit log cannot be published: a cut of the log's end would not be found",
                     extra={"error": str(error)},
                 )
-            self._failing = True
+            self._failing, result = True, HeadResult.FAILED
         else:
             self._failing = False
+        self._count(result)
 
-    async def _publish(self) -> None:
+    async def _publish(self) -> HeadResult:
+        compared = HeadResult.CURRENT
         if not self._is_compared:
-            await self._compare(self._log.end)
+            compared = await self._compare(self._log.end)
             self._is_compared = True
         end, key = self._log.end, self._heads.key_identifier
         if end.sequence < 0 or (end, key) == self._last or self._log.begins_new_chain:
-            return
+            return compared
         try:
             await self._heads.publish(Head(end.chain, end.sequence, end.digest, self._now().replace(microsecond=0)))
         except HeadDiffers as error:
             self._begin_new_chain(end, error.published)
-            return
+            return HeadResult.DIFFERS
         self._last = end, key
+        return compared
 
-    async def _compare(self, opened: Link) -> None:
+    async def _compare(self, opened: Link) -> HeadResult:
         """Continue the chain that was found, or begin another.
 
         Raises:
@@ -88,16 +112,17 @@ class AuditHeadPublisher:
         if published is None:
             # Lines from before MACs, or another program's. Ours must not vouch for them.
             self._log.begin_new_chain()
-            return
+            return HeadResult.CURRENT
         if isinstance(published, BadHead):
-            return  # publishing finds that too, and begins a new chain
+            return HeadResult.CURRENT  # publishing finds that too, and begins a new chain
         head = published.head
         try:
             await self._log.require_line(Link(head.chain, head.sequence, head.digest))
         except LinesRemoved:
             self._begin_new_chain(opened, published)
-        else:
-            self._heads.accept(head)
+            return HeadResult.DIFFERS
+        self._heads.accept(head)
+        return HeadResult.CURRENT
 
     def _begin_new_chain(self, end: Link, published: KnownHead) -> None:
         self._log.begin_new_chain()
@@ -126,12 +151,13 @@ def audit_heads(
     namespace: str,
     keys: Callable[[], ControllerKeys],
     now: Callable[[], datetime],
+    count: Callable[[HeadResult], None],
 ) -> AuditHeadPublisher | NoAuditHeads:
     """The publisher of that log's heads. The log's lines get MACs from now on.
 
-    ``keys`` raises Deferred while there are none.
+    ``keys`` raises Deferred while there are none. ``count`` gets the result of each attempt.
     """
     if not isinstance(log, GroupedAuditLog):
         return NoAuditHeads()
     log.use_keys(keys)
-    return AuditHeadPublisher(log, AuditHeads(management, namespace, keys), now=now)
+    return AuditHeadPublisher(log, AuditHeads(management, namespace, keys), now=now, count=count)

@@ -25,7 +25,7 @@ from signer.controller.access_wing import (
     access_tasks,
     access_wing,
 )
-from signer.controller.audit_heads import AuditHeadPublisher, NoAuditHeads, audit_heads
+from signer.controller.audit_heads import AuditHeadPublisher, HeadResult, NoAuditHeads, audit_heads
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.canary.service import CanaryService
@@ -454,7 +454,12 @@ async def _run(
             monotonic=options.monotonic,
         )
         served = ClusterAPIWatch(client, caches.version, stop)
-        heads = audit_heads(options.audit_log, client, configuration.namespace, caches.authentic.keys, options.now)
+        count_head = options.metrics.audit_head_published
+        heads = audit_heads(
+            options.audit_log, client, configuration.namespace, caches.authentic.keys, options.now, count_head
+        )
+        if isinstance(heads, AuditHeadPublisher):
+            options.metrics.publishes_audit_heads(HeadResult)
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(caches.run(client), name="caches"),

@@ -16,8 +16,10 @@ from typing import Final, TypeAlias
 from attestors.wire.names import NODE_USER_PREFIX
 from signer.audit.decision_inputs import BuiltinStage, DecisionInputs, SnapshotStage
 from signer.configuration import Configuration
+from signer.decision.attestor_set import AttestorTimings
 from signer.decision.cached_facts import ServingFactsSource
 from signer.decision.clocks import RequiredClocks
+from signer.decision.identity_standing import ask_standing
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
@@ -28,6 +30,7 @@ from signer.model.record import (
     BUILTIN_KUBELET_SERVING,
     AttestedNode,
     BuiltinApproval,
+    record_name,
     was_just_decided,
 )
 from signer.model.reservation import Pair
@@ -38,6 +41,7 @@ from signer.rules.builtin_serving import (
     BuiltinRequestFacts,
     BuiltinServingFacts,
     PairState,
+    StandingFacts,
     pair_state,
     posted_at,
     refuse_malformed,
@@ -79,10 +83,12 @@ class BuiltinServing:
         live_reads: LiveReads,
         serving: ServingFactsSource,
         clocks: RequiredClocks,
+        timings: AttestorTimings,
         trace: Trace = SILENCE,
     ) -> None:
         self._key = key
         self.clocks = clocks
+        self._timings = timings
         self._serving = serving
         self._configuration = configuration
         self.snapshots = snapshots
@@ -165,6 +171,23 @@ class BuiltinServing:
         )
         return facts
 
+    def standing_facts(self, record: AttestedNode, snapshot: Snapshot) -> StandingFacts:
+        """The attestor's answer about the recorded identity.
+
+        Raises:
+            Deferred: the attestor cannot be asked, or failed.
+        """
+        hardware = self._caches.authentic_reservations.hardware_of(Pair(record.machine, record.identity))
+        return StandingFacts(record, hardware, ask_standing(record.identity, hardware, snapshot, self._timings))
+
+    async def refresh(self, node_name: str) -> None:
+        """Read the record of that node name from the API server.
+
+        Raises:
+            ApiError: from the management cluster.
+        """
+        await self._records.refresh(self._key, record_name(self._key, node_name))
+
     def _pair_state(self, record: AttestedNode, machine: MachineView, cluster_uid: str) -> PairState:
         found = self._caches.authentic_reservations.of(Pair(record.machine, record.identity))
         return pair_state(found.bases if isinstance(found, Reserved) else (), record, machine, cluster_uid)
@@ -243,7 +266,11 @@ class BuiltinServingDecision:
             return error
         defer = error.defer
         return Deferred(
-            defer.reason, defer.message, defer.retry_after, waits_for=waits_for(self.node_name, self.looking_at)
+            defer.reason,
+            defer.message,
+            defer.retry_after,
+            waits_for=waits_for(self.node_name, self.looking_at),
+            grows=defer.grows,
         )
 
     async def policy(self, note: Note) -> Proceed:
@@ -299,6 +326,17 @@ class BuiltinServingDecision:
             raise error
         self.looking_at = None
         await self.parts.recheck(error, self.node_name)
+
+    async def standing_facts(self) -> StandingFacts:
+        """See BuiltinSupplies."""
+        return self.parts.standing_facts(self.attested.record, self.snapshot)
+
+    async def recheck_standing(self, error: Refused | Deferred) -> None:
+        """See BuiltinSupplies."""
+        if self.is_left_alone or isinstance(error, Deferred):
+            raise error
+        self.looking_at = None
+        await self.parts.refresh(self.node_name)
 
     async def journal(self, note: Note) -> ApproveOnly:
         """See BuiltinSupplies."""

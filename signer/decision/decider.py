@@ -153,7 +153,16 @@ class Decider:
             audited=audited,
         )
         self._builtin_serving = BuiltinServing(
-            key, configuration, self._snapshots, caches, records, reservations.live_reads, serving, clocks, trace
+            key,
+            configuration,
+            self._snapshots,
+            caches,
+            records,
+            reservations.live_reads,
+            serving,
+            clocks,
+            timings,
+            trace,
         )
 
     async def decide(self, manifest: Mapping[str, Any]) -> DecidedRequest:

@@ -37,8 +37,11 @@ from signer.model.cluster import ClusterKey
 from signer.model.command_failures import CommandFailed
 from signer.model.control_plane_names import nothing_reported
 from signer.model.decision import printable
+from signer.model.fields import mapping_of
 from signer.model.policy import Policy
+from signer.model.seal import key_identifier_of
 from signer.model.service_networks import NOT_REPORTED, ReportedServices, ServicesReport
+from signer.model.signing_request import approval_seal_of
 from signer.model.ssh_access import SSHSettings
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
@@ -88,6 +91,8 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
     dry_run_client = DryRunClient(around.source)
     caches = await empty_caches(dry_run_client, around.configuration)
     unread = list(await caches.fill_readable(dry_run_client))
+    # The request was read before: what is read now is at least as new as the key of its seal.
+    caches.authentic.see_unknown_key(key_identifier_of(approval_seal_of(mapping_of(manifest, "metadata"))))
     await caches.controller_key.refresh(dry_run_client)
     if await key_is_refused(around.source, caches, around.configuration.namespace):
         unread.append(f"Secret {around.configuration.namespace}/{SECRET_NAME}")

@@ -23,7 +23,6 @@ from attestors.contract import (
     InstanceTerminationProver,
     NotProvableYet,
     Outcome,
-    PreFiltered,
     ServerPlugin,
     Termination,
     TerminationNotProvable,
@@ -31,7 +30,7 @@ from attestors.contract import (
 from attestors.registry import Registry
 from attestors.wire.binding import BindingMismatch
 from signer.audit.recorded_calls import RecordedManagementCluster, ReplayedCalls
-from signer.explain.recorded_calls import WrappedAttestor, WrapsAuditable
+from signer.explain.recorded_calls import WrappedAttestor, WrappedPlugin, WrapsAuditable
 from signer.model.decision import Deferred, printable
 from signer.model.reasons import Reason
 
@@ -126,13 +125,9 @@ class _CountedKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfflinePlugin:
-    plugin: ServerPlugin
+class _OfflinePlugin(WrappedPlugin):
     keys: _CountedKeys
     answers: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
-
-    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
-        return self.plugin.pre_filter(request)
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
         return await self._verify(self.plugin.verify_client, request)

@@ -9,10 +9,12 @@ from typing import Any
 from attestors.contract import (
     AgentPlugin,
     AttestationRequest,
+    AttestedBefore,
     Attestor,
     AttestorDescription,
     AttestorSettings,
     Auditable,
+    DeniesIdentities,
     ExplainsReasons,
     FormerInstance,
     InstanceTerminationProver,
@@ -20,6 +22,8 @@ from attestors.contract import (
     PreFiltered,
     ReasonExplanation,
     ServerPlugin,
+    Standing,
+    StillAllowed,
     Termination,
 )
 from attestors.registry import Registry
@@ -86,12 +90,23 @@ class _NotingAttestor(WrapsAuditable, WrappedAttestor):
 
 
 @dataclass(frozen=True, slots=True)
-class _NotingPlugin:
+class WrappedPlugin:
+    """A server plugin whose local answers are passed through."""
+
     plugin: ServerPlugin
-    noted: list[dict[str, Any]] = field(repr=False)
 
     def pre_filter(self, request: AttestationRequest) -> PreFiltered:
+        """See :class:`~attestors.contract.ServerPlugin`."""
         return self.plugin.pre_filter(request)
+
+    def standing_of(self, attested: AttestedBefore) -> Standing:
+        """See :class:`~attestors.contract.DeniesIdentities`; each identity is allowed if the plugin denies none."""
+        return self.plugin.standing_of(attested) if isinstance(self.plugin, DeniesIdentities) else StillAllowed()
+
+
+@dataclass(frozen=True, slots=True)
+class _NotingPlugin(WrappedPlugin):
+    noted: list[dict[str, Any]] = field(repr=False)
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
         return await self._verify(self.plugin.verify_client, request)

@@ -153,6 +153,13 @@ class Authentic:
     generation: Generation = Generation.CURRENT
 
 
+def key_identifier_of(seal: str) -> str:
+    """The identifier of the key that a seal names, as its writer claims; empty if it names none."""
+    version, _, rest = seal.partition(".")
+    identifier = rest.partition(".")[0]
+    return identifier if version == _VERSION and len(identifier) == _IDENTIFIER_CHARACTERS else ""
+
+
 class Seals:
     """Makes and verifies the seals of one kind of object under one set of controller keys."""
 

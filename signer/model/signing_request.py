@@ -165,8 +165,13 @@ def read_csr_header(manifest: Mapping[str, Any], make: Callable[..., _AnyCSRHead
         conditions=frozenset(_CONDITIONS[kind] for kind in types & _CONDITIONS.keys()),
         spec_digest=digest,
         credential=_credential(spec),
-        approval_seal=text_of(mapping_of(metadata, "annotations"), APPROVAL_SEAL_ANNOTATION),
+        approval_seal=approval_seal_of(metadata),
     )
+
+
+def approval_seal_of(metadata: Mapping[str, Any]) -> str:
+    """The seal on the approval of a CSR, as its writer claims; empty if there is none."""
+    return text_of(mapping_of(metadata, "annotations"), APPROVAL_SEAL_ANNOTATION)
 
 
 def spec_digest(spec: Mapping[str, Any]) -> str:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from attestors.contract import IPAddress, Security, VerifiedIdentity
+from attestors.contract import (
+    Denied,
+    IPAddress,
+    NotProvableYet,
+    Security,
+    Standing,
+    StillAllowed,
+    VerifiedIdentity,
+)
 from attestors.wire.names import Purpose
 from signer.model.certificates_in_use import EVER, CertificatesInUse, NotAll, certificates_in_use
 from signer.model.cluster import LONG_AGO, ClusterView, MachineView
@@ -122,6 +130,17 @@ class BuiltinServingFacts:
     def proven(self) -> VerifiedIdentity | None:
         """None: no attestor is called, so none proves a name."""
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class StandingFacts:
+    """The input of the check of the recorded identity."""
+
+    record: AttestedNode
+    hardware: str
+    """The other name of the hardware that is reserved for the Machine; empty if none is."""
+    standing: Standing
+    """The answer of the attestor that proved the identity."""
 
 
 def posted_at(request: BuiltinServingRequest) -> datetime:
@@ -283,6 +302,23 @@ def own_since(record: AttestedNode) -> datetime:
     """
     asked = [entry.created for entry in certificates_in_use((record,), EVER, KUBELET_CLIENT).own]
     return max(record.first_attestation - SLOW_CLOCK, min(asked, default=record.first_attestation))
+
+
+def identity_is_still_allowed(facts: StandingFacts) -> None:
+    """The attestor that proved the recorded identity does not deny it now, by the operator's settings.
+
+    Nothing revokes a client certificate: without this check, a machine whose key the operator denies would get serving
+    certificates until its client certificate expires.
+    """
+    match facts.standing:
+        case StillAllowed():
+            return
+        case Denied(reason, message):
+            raise Refused(reason, message)
+        case NotProvableYet(reason, message, retry_after):
+            raise Deferred(reason, message, retry_after, grows=True)
+        case never:
+            assert_never(never)
 
 
 def refuse_malformed(message: str) -> Refused:

@@ -13,7 +13,7 @@ from signer.rules import builtin_serving as builtin_serving
 from signer.rules import machine, request, required_attestors, serving, shape
 from signer.rules import machine_comparisons as matched
 from signer.rules import request_comparisons as asked
-from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts
+from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts, StandingFacts
 from signer.rules.machine import MachineFacts
 from signer.rules.plan import SILENCE, CheckGroup, Plan, Step, Trace, walk
 from signer.rules.plan import Check as Check
@@ -185,6 +185,14 @@ BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
     ),
 )
 
+STANDING_CHECKS: Final[tuple[Check[StandingFacts], ...]] = (
+    Check(
+        builtin_serving.identity_is_still_allowed,
+        "the attestor does not deny the recorded identity now",
+        matched.standing,
+    ),
+)
+"""Run after all other checks: the facts come from the attestor, which is third-party code."""
 
 RESERVED_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
     Check(
@@ -273,6 +281,13 @@ BUILTIN_PLAN: Final[Plan[BuiltinSupplies[Any]]] = Plan(
             BUILTIN_SERVING_CHECKS,
             lambda one: one.serving_facts,
             recheck=lambda one: one.recheck_record,
+            again_from="record",
+        ),
+        _BuiltinGroup(
+            "standing",
+            STANDING_CHECKS,
+            lambda one: one.standing_facts,
+            recheck=lambda one: one.recheck_standing,
             again_from="record",
         ),
         _BuiltinStep("builtin_journal", "the record has space for the approval", lambda one: one.journal),

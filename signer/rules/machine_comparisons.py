@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from attestors.contract import AssertedIdentity
+from attestors.contract import AssertedIdentity, StillAllowed
 from attestors.wire.names import Purpose
 from signer.model.certificate_request import (
     COMMON_NAME,
@@ -18,7 +18,7 @@ from signer.model.cluster import MachineView
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode
 from signer.model.signing_request import CertificateCredential, NoCredentialNamed
-from signer.rules.builtin_serving import BuiltinServingFacts, clients_in_use, own_since
+from signer.rules.builtin_serving import BuiltinServingFacts, StandingFacts, clients_in_use, own_since
 from signer.rules.comparison import Comparison, listed
 from signer.rules.machine import DeletionFacts, MachineFacts, MachineGone, MatchedFacts, NoRecord
 from signer.rules.node_name import possible_names, unreadable_text
@@ -226,6 +226,13 @@ def posted_and_attested(facts: BuiltinServingFacts) -> Comparison:
     if not isinstance(facts.credential, NoCredentialNamed):
         return Comparison("the API server names the credential", "not checked then")
     return Comparison(f"created at {facts.created:{_SECONDS}}", f"not before {own_since(facts.record):{_SECONDS}}")
+
+
+def standing(facts: StandingFacts) -> Comparison:
+    """``identity_is_still_allowed``."""
+    identity, hardware = facts.record.identity, f" and {facts.hardware}" if facts.hardware else ""
+    answer = "allowed" if isinstance(facts.standing, StillAllowed) else facts.standing.reason
+    return Comparison(f"{identity.identity}{hardware}: {answer}", f"what attestor {identity.provider} does not deny")
 
 
 def _is(holds: bool, what: str) -> str:

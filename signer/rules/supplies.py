@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from signer.model.decision import Deferred, Refused
-from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts
+from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts, StandingFacts
 from signer.rules.machine import MachineFacts
 from signer.rules.plan import Note, Proceed
 from signer.rules.request import IdentityFacts, RequestFacts
@@ -161,6 +161,14 @@ class BuiltinSupplies(Protocol[Result]):
 
     async def recheck_record(self, error: Refused | Deferred) -> None:
         """Re-read from the API server the objects on which a refusal depends."""
+        ...
+
+    async def standing_facts(self) -> StandingFacts:
+        """Ask the attestor of the record whether it still allows the identity."""
+        ...
+
+    async def recheck_standing(self, error: Refused | Deferred) -> None:
+        """Re-read the record from the API server: the node may have another identity by now."""
         ...
 
     async def journal(self, note: Note) -> Result:

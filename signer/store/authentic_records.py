@@ -30,6 +30,7 @@ from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord
 from signer.store.cache import ObjectKey
+from signer.store.unknown_keys import UnknownKeys
 
 MAXIMUM_BYTES: Final = 2048
 """Tenants may fill annotations; an object with more metadata is read again before it is written."""
@@ -188,7 +189,8 @@ class AuthenticRecords:
         self.ignored = 0
         """Number of object versions found not to be authentic records, since the start."""
         self.key_wanted = asyncio.Event()
-        """Set when a record was sealed with an unknown key: the Secret may hold a newer one."""
+        """Set when an object was sealed with an unknown key: the Secret may hold a newer one."""
+        self._unknown_keys = UnknownKeys()
 
     # The keys
 
@@ -196,6 +198,7 @@ class AuthenticRecords:
         """A read of the Secret begins. A record that arrives from now on may be sealed with a newer key than this read
         finds.
         """
+        self._unknown_keys.begin_read()
         self._arrived_while_reading.clear()
         self.key_wanted.clear()
 
@@ -203,6 +206,7 @@ class AuthenticRecords:
         """Use the keys that were just read, and verify what they concern. A record sealed with any other key is not
         authentic.
         """
+        self._unknown_keys.read_succeeded()
         changed, self._keys, self._seals = keys != self._keys, keys, RecordSeals(keys)
         concerned: Mapping[ObjectKey, StoredRecord] = self._stored if changed else self._unverified
         late = frozenset(self._arrived_while_reading)
@@ -235,6 +239,24 @@ class AuthenticRecords:
         if isinstance(self._keys, KeysUnavailable):
             raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, self._keys.message, _KEY_RETRY)
         return self._keys
+
+    def see_unknown_key(self, identifier: str) -> None:
+        """Remember the key of a seal: what was read before does not tell whether it is the controller's."""
+        self._unknown_keys.see(identifier)
+
+    def require_looked_for(self, identifier: str, what: str) -> None:
+        """The Secret was read since a seal under an unknown key was seen: the key is not the controller's.
+
+        Raises:
+            Deferred: it was not read since. The read is asked for; ``what`` was sealed.
+        """
+        self.see_unknown_key(identifier)
+        if self._unknown_keys.was_looked_for(identifier):
+            return
+        self.key_wanted.set()
+        raise Deferred(
+            Reason.CONTROLLER_KEY_UNAVAILABLE, f"{what} was sealed with a key that was not read yet", _KEY_RETRY
+        )
 
     def challenge_keys(self, provider: str) -> tuple[bytes, ...]:
         """Keys for the challenges of one attestor, newest first. No two attestors share a key.

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from signer.model.decision import Deferred
+from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.reservation import Attested, Basis, Pair, Reservation, ReservationSeals, ReservationSide
 from signer.model.seal import Authentic, ControllerKeys, Generation, Unauthentic
@@ -76,6 +78,25 @@ class AuthenticReservations:
         if len(verified) < len(ReservationSide):
             return NotReserved()
         return Reserved(tuple(side.basis for side in found), tuple(one.generation for one in verified))
+
+    def hardware_of(self, pair: Pair) -> str:
+        """The other name of the hardware, by the pair's attestor, that is reserved for its Machine; empty if none is.
+
+        Raises:
+            Deferred: the controller key is not available, or the reservation of the hardware is not authentic.
+        """
+        of_hardware = pair.of_hardware("")
+        found = self._cache.get(self._namespace, of_hardware.name(ReservationSide.MACHINE))
+        if found is None:
+            return ""
+        if not isinstance(self.verify(found), Authentic):
+            raise Deferred(
+                Reason.RESERVATION_PENDING,
+                f"the reservation {found.name} of the hardware of {pair.machine} is not authentic: the node must "
+                "attest again",
+            )
+        named = found.pair.identity
+        return named.identity if named.provider == of_hardware.identity.provider else ""
 
     def authentic(self, reservations: Iterable[Reservation]) -> tuple[Reservation, ...]:
         """Those that the controller wrote.

@@ -15,6 +15,7 @@ from attestors.contract import CloudCall, CloudCallOutcome
 from signer.access.admission.webhook import PATHS
 from signer.bastions.metrics import BastionMetrics
 from signer.controller.access_webhook import Answer
+from signer.controller.audit_heads import HeadResult
 from signer.controller.diagnostics.connections import Closed
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import (
@@ -140,6 +141,7 @@ class Scrape:
         scrape.metrics.cloud_called(CloudCall("AWS EC2", "DescribeInstances", CloudCallOutcome.OK, 0.1))
         scrape.metrics.cloud_calls.labels("AWS EC2", "DescribeInstances", "throttled")
         scrape.metrics.webhook_serves(PATHS, Answer, Closed)
+        scrape.metrics.publishes_audit_heads(HeadResult)
         return scrape
 
     def change(self, **changes: Any) -> None:

@@ -17,6 +17,7 @@ from attestors.contract import CloudCall, CloudCallOutcome
 from attestors.wire.names import CHALLENGE_EXPIRED
 from signer.bastions.metrics import BastionMetrics
 from signer.controller.access_grants import REASONS
+from signer.controller.audit_heads import HeadResult
 from signer.controller.diagnostics.connections import Closed
 from signer.controller.telemetry import metrics_collector
 from signer.controller.telemetry.metrics import DescribedMetric, Metrics
@@ -232,6 +233,11 @@ def fail_one_sweep_of_two(scrape: Scrape) -> None:
     scrape.bastions.sweeps.labels("aws", "succeeded").inc()
 
 
+def publish_every_other_head(scrape: Scrape) -> None:
+    scrape.metrics.audit_head_published(HeadResult.FAILED)
+    scrape.metrics.audit_head_published(HeadResult.CURRENT)
+
+
 SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (stop_deciding, {"ControllerDown"}),
     (lambda scrape: scrape.certificates(1.0 * DAY), {"OutageBudgetLow"}),
@@ -285,6 +291,9 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (find_foreign_records, {"ForeignRecords"}),
     (lambda scrape: scrape.metrics.audit_lines.labels("failed").inc(), {"AuditLogFailing"}),
     (lambda scrape: scrape.metrics.audit_lines.labels("omitted").inc(), {"AuditLinesOmitted"}),
+    (lambda scrape: scrape.metrics.audit_head_published(HeadResult.FAILED), {"AuditHeadNotPublished"}),
+    (publish_every_other_head, set()),
+    (lambda scrape: scrape.metrics.audit_head_published(HeadResult.DIFFERS), {"AuditHeadDiffers"}),
     (throttle, {"CloudCallsFail"}),
     (lose_the_bastion_controller, {"BastionControllerDown"}),
     (lambda scrape: scrape.bastions.leaked.labels("aws").inc(), {"BastionsLeaked"}),
@@ -328,6 +337,7 @@ RUN_OUT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Den
 CALLED: Final = 'node_attestation_cloud_calls_total{{service="AWS STS", operation="x", outcome="{}"}}'
 DEFECT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Defer", reason="InternalError"}}'
 TASK_FAILED: Final = 'node_attestation_task_failures_total{task="garbage collection"}'
+HEAD_DIFFERS: Final = 'node_attestation_audit_heads_total{result="differs"}'
 LINE_FAILED: Final = 'node_attestation_audit_lines_total{result="failed"}'
 REACHABLE: Final = f"node_attestation_workload_cluster_reachable{{{OF_CLUSTER}}}"
 
@@ -466,6 +476,7 @@ COURSES: Final = [
             (DEFECT, "InternalErrors"),
             (TASK_FAILED, "InternalErrors"),
             (LINE_FAILED, "AuditLogFailing"),
+            (HEAD_DIFFERS, "AuditHeadDiffers"),
         )
         for course in (
             Course(

@@ -49,6 +49,7 @@ from node_access.containers.protocol import (
     encode_request,
 )
 from signer.authority.ssh.authorities import UserAuthority
+from signer.model.authority_sharing import AuthorityHashes
 from signer.model.auto_approval import parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
 from signer.model.gateway_connection import GatewayConnection, render_gateway_connection
@@ -56,6 +57,8 @@ from signer.model.host_keys import AttestedHostKey, AttestedHostKeys
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide
 from signer.model.saved_bindings import Lineage, saved_data, saved_name
+from signer.model.seal import KEY_BYTES, ControllerKeys
+from signer.store.published_authorities import FIELD, authorities_to_publish
 from signer.testing.certificates import (
     ClusterCertificateAuthority,
     EncryptionAlgorithm,
@@ -298,6 +301,14 @@ def _of_objects() -> Iterator[Seed]:
     for side in ReservationSide:
         metadata = {"name": pair.name(side), "namespace": "node-attestation-system", "uid": "u", "resourceVersion": "1"}
         yield "reservation", side.name.lower(), _json({"metadata": metadata, "spec": reservation_spec(side, pair)})
+    hashes = AuthorityHashes(frozenset({"sha256:" + "01" * 32}), frozenset({"sha256:" + "02" * 32}))
+    sealed_with = ControllerKeys(b"k" * KEY_BYTES)
+    published = authorities_to_publish(ClusterKey("team-a", "prod"), str(_NAMED["uid"]), hashes, sealed_with)
+    yield "published-authorities", "sealed", _json({"metadata": _NAMED, "status": {FIELD: published}})
+    for what, count in (("many", 64), ("too-many", 65)):
+        listed = [f"sha256:{number:064x}" for number in range(count)]
+        field = {"keys": listed, "issuers": [*listed[:3], *published["issuers"]], "seal": "x"}
+        yield "published-authorities", what, _json({"metadata": _NAMED, "status": {FIELD: field}})
     authorities = tuple(public_key_of(private_key(key_type)) for key_type in ("ed25519", "nistp384"))
     connection = GatewayConnection(ClusterKey("team-a", "production"), b"apiVersion: v1\n", authorities)
     yield "gateway-connection", "two-authorities", _json(render_gateway_connection(connection, "node-access-gateway"))

@@ -10,6 +10,7 @@ from typing import Any, Final
 from attestors.wire import evidence as evidence_format
 from attestors.wire import pem
 from attestors.wire.names import (
+    APPROVAL_SEAL_ANNOTATION,
     ATTESTATION_DATA_LABEL,
     ATTESTATION_PROVIDER_LABEL,
     CERTIFICATE_REQUEST_LABEL,
@@ -69,12 +70,14 @@ def plant(
     return planted
 
 
-def approve_as_somebody_else(cluster: WorldCluster, name: str, kind: str = "Approved") -> None:
+def approve_as_somebody_else(cluster: WorldCluster, name: str, kind: str = "Approved", seal: str = "") -> None:
     """Approve or deny a CSR as an administrator of the workload cluster; works in a request hook, too."""
     api = embedded_api(cluster)
     found = api.get("certificatesigningrequests", name)
     condition = {"type": kind, "status": "True", "reason": "ByHand", "message": "kubectl certificate"}
     found["status"] = {"conditions": [condition]}
+    if seal:
+        found["metadata"].setdefault("annotations", {})[APPROVAL_SEAL_ANNOTATION] = seal
     api.update(found, "approval")
 
 

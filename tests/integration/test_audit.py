@@ -176,6 +176,18 @@ def test_a_full_disk(harness: Harness, path: Path) -> None:
     assert main(["audit", "verify", str(path)]) == 0
 
 
+def test_a_head_that_cannot_be_published_is_counted(harness: Harness, path: Path) -> None:
+    """A replica that may not write the ConfigMap; it goes on."""
+    heads = harness.api.faults.inject(f"GET */configmaps/{HEADS_NAME}", status=403, times=None)
+    cluster = harness.cluster()
+    options = run_audited(harness, FileLines(path, 0, 0))
+    harness.join(cluster)
+    assert heads.hits
+    current, failed = (options.metrics.audit_heads.labels(result)._value.get() for result in ("current", "failed"))
+    assert current == 0
+    assert failed >= 1
+
+
 def contents_of_whole(path: Path) -> list[dict[str, Any]]:
     """Of the lines that are whole."""
     found = []

@@ -346,6 +346,17 @@ def test_a_request_approved_by_another_client(harness: Harness, cluster: WorldCl
     assert (verdict.condition, verdict.reason, verdict.message) == ("Failed", report["reason"], report["message"])
 
 
+def test_a_request_that_was_approved_under_a_key_of_nobody(
+    harness: Harness, cluster: WorldCluster, explain: Explain
+) -> None:
+    """The key is read after the request: nothing has to be waited for."""
+    cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
+    approve_as_somebody_else(cluster, "join", seal=f"v2.{'0' * 16}.{'0' * 64}")
+    code, report = explain("join")
+    assert (code, report["verdict"], report["reason"]) == (4, "fail", "ApprovedByOthers")
+
+
 # The same end as the controller's
 
 Make = Callable[[WorldCluster, SimulatedNode, str], Any]

@@ -14,6 +14,7 @@ from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODE_ATT
 from signer.model.auto_approval import ApprovalSubresource
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.api.kubeconfig import kubeconfig_of
+from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import Harness, provider_id
@@ -227,6 +228,22 @@ def test_a_ca_with_which_the_controller_cannot_sign(harness: Harness, run: Run) 
     (step,) = report["steps"]
     assert step.startswith("Correct what condition CertificateAuthorityAvailable of the policy reports: ")
     assert "Secret default/workload-ca: CertificateAuthorityKeyMissing: tls.key is missing or empty" in step
+
+
+def test_a_ca_that_another_cluster_has_too(harness: Harness, run: Run) -> None:
+    """Every request waits, renewals included: under Enforce the nodes would run out."""
+    authority = new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256)
+    cluster = harness.cluster(api={"seed_kubeadm": True, "authority": authority})
+    other = harness.cluster("neighbour", namespace="team-b", api={"authority": authority})
+    harness.run()
+    harness.wait_for_condition(cluster, "CertificateAuthorityNotShared", "False")
+    code, report = found(run, "workload")
+    assert (code, report["ready"]) == (3, False)
+    (step,) = report["steps"]
+    assert step.startswith("Correct what condition CertificateAuthorityNotShared of the policy reports: ")
+    assert cluster.ca_cert_hash in step
+    assert other.name not in step
+    assert "team-b" not in step
 
 
 def test_attestors_that_cannot_be_used(harness: Harness, cluster: WorldCluster, run: Run) -> None:

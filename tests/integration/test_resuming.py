@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,14 +10,22 @@ from typing import Any, Final
 
 import pytest
 
+from attestors.registry import Registry
 from attestors.wire.names import APPROVAL_SEAL_ANNOTATION
+from signer.decision.approval_seals import ApprovalSeals
 from signer.kube.resources import (
     CERTIFICATE_SIGNING_REQUESTS,
     IDENTITY_RESERVATIONS,
     MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
+    SECRETS,
 )
+from signer.model.cluster import ClusterKey
 from signer.model.reservation import Pair, ReservationSeals, ReservationSide, parse_reservation
+from signer.model.seal import ControllerKeys
+from signer.model.signing_request import SigningRequest, parse_signing_request
+from signer.store.authentic_records import AuthenticRecords
+from signer.store.controller_key import SECRET_NAME, controller_key_secret
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
@@ -114,6 +123,48 @@ def test_the_controllers_own_words_do_not_make_an_approval_its_own(harness: Harn
     assert APPROVAL_SEAL_ANNOTATION in forged["metadata"]["annotations"]
     api.update(forged, "approval")
     assert_failed(cluster.wait_until_decided("csr"), "ApprovedByOthers")
+
+
+def test_an_approval_under_a_key_that_this_replica_has_not_read_yet_waits_for_the_key(
+    harness: Harness, cluster: WorldCluster
+) -> None:
+    """The operator rotated the key, and another replica read it first."""
+    harness.join(cluster, "other")
+    own = embedded_api(cluster).get("certificatesigningrequests", "join-workload-other")
+    until_journaled(harness, cluster)
+    former = keys_of(harness)
+    rotated = ControllerKeys(hashlib.sha256(former.current).digest(), former.current)
+    _approve_as_replica(cluster, own, rotated)
+    harness.wait_for_event("ControllerKeyUnavailable", "m", part="the approval of this request")
+    assert cluster.verdict("csr").condition == "Approved"
+    secret = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
+    harness.management.client.patch(secret, {"data": controller_key_secret(CONTROLLER_NAMESPACE, rotated)["data"]})
+    verdict = cluster.wait_until_decided("csr")
+    assert (verdict.condition, bool(verdict.certificate)) == ("Approved", True), verdict
+
+
+def test_an_approval_under_a_key_of_nobody_fails_after_the_key_was_read_again(
+    harness: Harness, cluster: WorldCluster
+) -> None:
+    harness.join(cluster, "other")
+    own = embedded_api(cluster).get("certificatesigningrequests", "join-workload-other")
+    until_journaled(harness, cluster)
+    _approve_as_replica(cluster, own, ControllerKeys(bytes(32)))
+    assert_failed(cluster.wait_until_decided("csr"), "ApprovedByOthers")
+
+
+def _approve_as_replica(cluster: WorldCluster, own: dict[str, Any], keys: ControllerKeys) -> None:
+    """Approve ``csr`` as a replica with these keys; ``own`` was approved by the controller."""
+    authentic = AuthenticRecords()
+    authentic.use_keys(keys)
+    api = embedded_api(cluster)
+    found = api.get("certificatesigningrequests", "csr")
+    parsed = parse_signing_request(found, Registry().providers)
+    assert isinstance(parsed, SigningRequest)
+    seal = ApprovalSeals(ClusterKey(cluster.namespace, cluster.name), authentic).seal(parsed.header)
+    found["status"] = {"conditions": own["status"]["conditions"]}
+    found["metadata"]["annotations"] = {**own["metadata"]["annotations"], **seal}
+    api.update(found, "approval")
 
 
 def test_a_copy_that_another_client_approved_gets_no_certificate(harness: Harness, cluster: WorldCluster) -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from signer.cli import main
+from signer.cli.workload_kubeconfig.command import FLOORS_NOT_READ
 from signer.cli.workload_kubeconfig.credential import CREDENTIAL_LABEL
 from signer.cli.workload_kubeconfig.features import Feature
 from signer.cli.workload_kubeconfig.roles import ACCOUNT, wanted_objects
@@ -206,6 +207,29 @@ def test_a_dry_run_prints_and_writes_nothing(harness: Harness, cluster: WorldClu
     printed = list(yaml.safe_load_all(output))
     assert printed == [one.body for one in wanted_objects((Feature.SSH, Feature.ENFORCE), ("keyed-mac",))]
     assert (len(workload.requests.writes()), len(harness.api.requests.writes())) == before
+
+
+def test_a_floor_of_enforce_needs_the_rights_for_it(
+    harness: Harness, cluster: WorldCluster, run: Run, tmp_path: Path
+) -> None:
+    """The policy says Observe, and the controller enforces all the same. Nothing is removed."""
+    made(run)
+    before = len(embedded_api(cluster).requests.writes())
+    config = tmp_path / "operator.yaml"
+    config.write_text(yaml.safe_dump({"floors": [{"namespaces": ["default"], "mode": "Enforce"}]}))
+    code, _, errors = run("workload-kubeconfig", "workload", "--no-enforce", "--config", str(config))
+    assert (code, len(embedded_api(cluster).requests.writes())) == (2, before)
+    assert "the operator's floor for namespace default is mode Enforce" in errors
+    harness.cluster("without", ())  # its policy is written later, and cannot fall below the floor
+    code, _, errors = run(
+        "workload-kubeconfig", "without", "--attestors", "tpm", "--no-enforce", "--config", str(config)
+    )
+    assert (code, "is mode Enforce" in errors) == (2, True)
+    config.write_text(yaml.safe_dump({"floors": [{"namespaces": ["elsewhere"], "mode": "Enforce"}]}))
+    code, _, errors = run("workload-kubeconfig", "workload", "--no-enforce", "--config", str(config))
+    assert (code, errors) == (0, "")
+    code, _, errors = run("workload-kubeconfig", "workload", "--no-enforce")
+    assert (code, errors.strip()) == (0, FLOORS_NOT_READ)
 
 
 def test_what_is_wrong_is_named_with_its_remedy(

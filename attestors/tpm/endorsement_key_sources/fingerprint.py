@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from attestors.tpm.attestation_key import EndorsementKey
 
 FINGERPRINT: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_IDENTITY_PREFIX: Final = "tpm:"
 _PEM: Final = re.compile(r"-----BEGIN PUBLIC KEY-----\s(?P<body>[A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----\s*")
 
 
@@ -31,7 +32,19 @@ def fingerprint(endorsement_key: EndorsementKey) -> str:
 
 def identity(endorsement_key: EndorsementKey) -> str:
     """The identity of the chip in records and reservations."""
-    return f"tpm:{fingerprint(endorsement_key)}"
+    return f"{_IDENTITY_PREFIX}{fingerprint(endorsement_key)}"
+
+
+def fingerprint_of_identity(text: str) -> str:
+    """The fingerprint in an :func:`identity`.
+
+    Raises:
+        NoFingerprint: the text is anything else.
+    """
+    found = text.removeprefix(_IDENTITY_PREFIX)
+    if found == text or FINGERPRINT.fullmatch(found) is None:
+        raise NoFingerprint("not the identity of a TPM")
+    return found
 
 
 def read_fingerprint(text: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from signer.cli.loading import Load
-from signer.cli.parsers.arguments import add_cluster, add_management_cluster, add_output
+from signer.cli.parsers.arguments import add_cluster, add_config, add_management_cluster, add_output
 from signer.cli.workload_kubeconfig.features import FEATURES
 from signer.cli.workload_kubeconfig.lifetime import DEFAULT_LIFETIME, MINIMUM_LIFETIME
 
@@ -31,8 +31,12 @@ def add_workload_kubeconfig(parser: argparse.ArgumentParser, load: Load) -> None
     for feature, text in FEATURES.items():
         parser.add_argument(f"--{feature.value}", action="store_true", help=text)
     parser.add_argument(
-        "--no-enforce", action="store_true", help="without the rights for mode Enforce, which preflight needs as well"
+        "--no-enforce",
+        action="store_true",
+        help="without the rights for mode Enforce, which preflight needs as well; refused where policy or floor says "
+        "Enforce",
     )
+    add_config(parser)
     parser.add_argument(
         "--attestors",
         default="",

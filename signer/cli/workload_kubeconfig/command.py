@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from rich.console import Console
@@ -20,11 +20,12 @@ from attestors.wire.names import InvalidProviderName, Purpose, SignerName
 from signer.cli.arguments import WrongUse, cluster_key
 from signer.cli.management import management_access
 from signer.cli.output import print_result
-from signer.cli.plain_output import print_text
+from signer.cli.plain_output import print_text, print_to_stderr
 from signer.cli.remedies import remedy_of
 from signer.cli.workload_kubeconfig.features import FEATURES, Feature
 from signer.cli.workload_kubeconfig.making import KubeconfigNotMade, Made, Wish, make_kubeconfig
 from signer.cli.workload_kubeconfig.roles import wanted_objects
+from signer.configuration import read_configuration_file
 from signer.controller.named_cluster import require_cluster
 from signer.controller.workload_access import WorkloadAccessRefused, making_command, workload_administrator
 from signer.kube.client import Client
@@ -36,9 +37,19 @@ from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey, cluster_view
 from signer.model.decision import printable
 from signer.model.fields import format_time
-from signer.model.floors import NO_FLOOR
+from signer.model.floors import NO_FLOOR, Floor
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy
 from signer.store.cluster_api import discover_cluster_api
+
+FLOORS_NOT_READ: Final = (
+    "Without --config, the operator's floors are not known. Where one is Enforce, the controller needs the rights that "
+    "--no-enforce leaves out: give the controller's configuration file."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FloorNotRead:
+    """No configuration file was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,9 @@ def run_workload_kubeconfig(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     key = cluster_key(options.cluster, default_namespace=options.namespace)
     named = _attestors(options.attestors)
+    floor = _floor(options.config, key.namespace)
+    if options.no_enforce:
+        _require_no_floor(floor, key.namespace)
     try:
         found = asyncio.run(_make(options, key, named))
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
@@ -105,6 +119,20 @@ async def _policy(management: Client, key: ClusterKey) -> Policy | None:
         return None
     except InvalidPolicy as error:
         raise KubeconfigNotMade(f"NodeAttestationPolicy {key}: {error}: correct it, or give --attestors") from error
+
+
+def _floor(config: Path | None, namespace: str) -> Floor | FloorNotRead:
+    return FloorNotRead() if config is None else read_configuration_file(config).floors.of(namespace)
+
+
+def _require_no_floor(floor: Floor | FloorNotRead, namespace: str) -> None:
+    """Raise WrongUse if the operator's floor is Enforce. The policy may be written later, and cannot fall below it."""
+    if isinstance(floor, FloorNotRead):
+        print_to_stderr(FLOORS_NOT_READ)
+    elif floor.mode is Mode.ENFORCE:
+        raise WrongUse(
+            f"--no-enforce: the operator's floor for namespace {namespace} is mode Enforce: leave the option out"
+        )
 
 
 def _attestors_of(policy: Policy | None, key: ClusterKey) -> frozenset[str]:

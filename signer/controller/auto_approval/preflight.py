@@ -36,7 +36,11 @@ from signer.model.attestor_roles import Shortfall
 from signer.model.auto_approval import BOTH_SUBRESOURCES, ApprovalSubresource, shown
 from signer.model.cluster import ClusterKey
 from signer.model.command_failures import CommandFailed
-from signer.model.condition import ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE
+from signer.model.condition import (
+    ATTESTORS_CONFIGURED,
+    CERTIFICATE_AUTHORITY_AVAILABLE,
+    CERTIFICATE_AUTHORITY_NOT_SHARED,
+)
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.policy import Mode, Policy
@@ -54,6 +58,10 @@ from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.cluster_api import discover_cluster_api
 from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME, MalformedControllerKey, parse_controller_keys
 
+_KEEPS_FROM_SIGNING: Final = frozenset(
+    {ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE, CERTIFICATE_AUTHORITY_NOT_SHARED}
+)
+"""Conditions that are False while nodes get no certificates from the controller."""
 _NODES: Final = Resource("", "v1", "nodes", namespaced=False)
 _MAXIMUM_NODES: Final = 20_000
 
@@ -375,7 +383,7 @@ def _unmet_conditions(policy: JsonObject) -> tuple[UnmetCondition, ...]:
         UnmetCondition(text_of(one, "type"), printable(text_of(one, "message")))
         for one in items_of(mapping_of(policy, "status"), "conditions")
         if isinstance(one, Mapping)
-        and text_of(one, "type") in {ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE}
+        and text_of(one, "type") in _KEEPS_FROM_SIGNING
         and text_of(one, "status") == "False"
         and one.get("observedGeneration") == generation
     )

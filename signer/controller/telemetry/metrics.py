@@ -142,6 +142,12 @@ class Metrics:
         self.audit_lines = self._counter(
             "audit_lines", "Lines for the audit log, by result: written, failed or omitted.", "result"
         )
+        self.audit_heads = self._counter(
+            "audit_heads",
+            "Attempts to publish the head of the audit log, by result: current, differs (lines were removed or written "
+            "anew) or failed.",
+            "result",
+        )
         self.leader = Gauge(
             "leader",
             "1 while this replica leads, owns a shard, or runs without leader election and shards; 0 on standby.",
@@ -216,6 +222,15 @@ class Metrics:
         """Count one decision; an attestor's own reasons share one label value."""
         known = reason if reason in _KNOWN_REASONS else OTHER_REASON
         self.decisions.labels(cluster, provider, decision, known).inc()
+
+    def publishes_audit_heads(self, results: Iterable[Enum]) -> None:
+        """Start the series of audit heads at zero, so that the first failure is an increase."""
+        for result in results:
+            self.audit_heads.labels(result.value)
+
+    def audit_head_published(self, result: Enum) -> None:
+        """Count one attempt to publish the head of the audit log."""
+        self.audit_heads.labels(result.value).inc()
 
     def host_certificates_answered(self, cluster: str, result: str) -> None:
         """Count one answer to host keys."""

@@ -33,7 +33,7 @@ from signer.model.bootstrap_token import (
     requester_of,
     token_secret,
 )
-from signer.model.cluster import ClusterView, MachineView, cluster_view, machine_view
+from signer.model.cluster import ClusterKey, ClusterView, MachineView, cluster_view, machine_view
 from signer.model.fields import format_time, parse_time
 from signer.model.floors import NO_FLOOR
 from signer.model.gateway_connection import (
@@ -56,12 +56,23 @@ from signer.model.reservation import InvalidReservation, Reservation, Reservatio
 from signer.model.saved_bindings import SavedBindings, parse_saved
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
 from signer.store.controller_key import MalformedControllerKey, parse_controller_keys
+from signer.store.published_authorities import (
+    FIELD,
+    MAXIMUM_HASHES,
+    NOTHING_PUBLISHED,
+    PublishedAuthorities,
+    authorities_to_publish,
+    read_published_authorities,
+)
 from tests.fuzz.target import Shape, Target, object_of, require, scratch, text_of
 
 _NOW: Final = datetime(2026, 2, 1, tzinfo=UTC)
 _MAXIMUM_BYTES: Final = 64 * 1024
-_SEALS: Final = RecordSeals(ControllerKeys(b"k" * KEY_BYTES))
-_RESERVATION_SEALS: Final = ReservationSeals(ControllerKeys(b"k" * KEY_BYTES))
+_KEYS: Final = ControllerKeys(b"k" * KEY_BYTES)
+_SEALS: Final = RecordSeals(_KEYS)
+_RESERVATION_SEALS: Final = ReservationSeals(_KEYS)
+_CLUSTER: Final = ClusterKey("team-a", "prod")
+_OTHER_CLUSTER: Final = ClusterKey("team-b", "prod")
 
 
 def _policy(data: bytes) -> Policy:
@@ -84,6 +95,24 @@ def _reservation(data: bytes) -> Reservation:
     again = parse_reservation({**manifest, "spec": spec})
     require(again == reservation, "what is written is not what was read")
     return reservation
+
+
+def _published_authorities(data: bytes) -> PublishedAuthorities:
+    """The status of a policy, which its tenant may write."""
+    manifest = _stored(data)
+    published = read_published_authorities(manifest)
+    hashes = published.hashes
+    require(max(len(hashes.keys), len(hashes.issuers)) <= MAXIMUM_HASHES, "more hashes than allowed")
+    require(not hashes.keys & hashes.issuers, "one hash is a key's and an issuer's")
+    if published == NOTHING_PUBLISHED:
+        return published
+    field = authorities_to_publish(_CLUSTER, published.policy_uid, hashes, _KEYS)
+    again = read_published_authorities({**manifest, "status": {FIELD: field}})
+    require(again.hashes == hashes, "what is written is not what was read")
+    require(again.is_sealed(_CLUSTER, _KEYS), "what is written is not sealed")
+    require(not again.is_sealed(_OTHER_CLUSTER, _KEYS), "the seal counts for another Cluster")
+    require(published.seal == again.seal or not published.is_sealed(_CLUSTER, _KEYS), "another seal counts")
+    return published
 
 
 def _cluster(data: bytes) -> ClusterView:
@@ -193,6 +222,7 @@ TARGETS: Final = (
     Target("policy", _policy, (InvalidPolicy,), Shape.JSON),
     Target("record", _record, (InvalidRecord,), Shape.JSON),
     Target("reservation", _reservation, (InvalidReservation,), Shape.JSON),
+    Target("published-authorities", _published_authorities, shape=Shape.JSON),
     Target("cluster", _cluster, shape=Shape.JSON),
     Target("machine", _machine, shape=Shape.JSON),
     Target("machine-pool", _machine_pool, shape=Shape.JSON),

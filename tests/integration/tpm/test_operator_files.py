@@ -6,12 +6,16 @@ import os
 
 import pytest
 
-from attestors.wire.names import Purpose
+from attestors.wire.names import CHIP_ANNOTATION, Purpose
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.fixtures import embedded_api
-from signer.testing.world import WorldCluster
+from signer.testing.world import Verdict, WorldCluster
 from tests.integration.fixtures import Harness, pending
+from tests.integration.kubelets import builtin_serving_request
+from tests.integration.tpm.fake_tpm_node import FakeTPMNode
 from tests.integration.tpm.whose import (
     FIRST_USE,
+    NUMBERS,
     OperatorFolder,
     add_worker,
     assert_denied,
@@ -21,8 +25,11 @@ from tests.integration.tpm.whose import (
     csr,
     nudge,
 )
+from tests.support import endorsement_certificates as write
 from tests.support.processes import wait_until
+from tests.unit.attestors.tpm.endorsement.support import ENDORSEMENT
 from tests.unit.attestors.tpm.fake_tpm import self_signed_root
+from tests.unit.attestors.tpm.test_controller import GOOGLE_INSTANCE, instance
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +86,70 @@ def test_a_chip_that_is_denied_before_its_certificate_gets_none(cluster: WorldCl
     finally:
         folder.deny()
     assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "EndorsementKeyDenied", b"")
+
+
+class TestBuiltinServing:
+    """A kubelet's own serving requests show no chip: they rest on the record, while its client certificate lasts."""
+
+    def test_a_denied_key_ends_them_at_once(
+        self, harness: Harness, approving: WorldCluster, folder: OperatorFolder
+    ) -> None:
+        stolen, other = assert_joins(add_worker(approving)), assert_joins(add_worker(approving))
+        assert _serves(stolen).reason == "Attested"
+        folder.deny(stolen.chip)
+        try:
+            assert_denied(_serves(stolen), "EndorsementKeyDenied", stolen.chip.fingerprint)
+            assert _serves(other).reason == "Attested"
+        finally:
+            folder.deny()
+        assert _serves(stolen).reason == "Attested"
+        harness.assert_audited()
+
+    def test_a_denied_chip_ends_them(self, approving: WorldCluster, folder: OperatorFolder) -> None:
+        node = add_worker(approving)
+        extensions = (*ENDORSEMENT, write.extension(GOOGLE_INSTANCE, instance(7, next(NUMBERS))))
+        verdict = node.but(chip=node.chip.certified(extensions=extensions)).attest(csr())
+        assert verdict.reason == "Attested", verdict
+        stolen, name = node.joined(verdict), verdict.annotations[CHIP_ANNOTATION]
+        assert _serves(stolen).reason == "Attested"
+        folder.write(name)
+        try:
+            assert_denied(_serves(stolen), "EndorsementKeyDenied", name)
+        finally:
+            folder.deny()
+
+    def test_without_a_list_they_wait(self, harness: Harness, approving: WorldCluster, folder: OperatorFolder) -> None:
+        node, name = assert_joins(add_worker(approving)), csr()
+        assert node.credential is not None
+        folder.denied.unlink()
+        try:
+            approving.submit(builtin_serving_request(name, node.machine, [node.machine]), node.credential)
+            harness.wait_for_event("OperatorFileUnusable", node.machine)
+            pending(approving, name)
+        finally:
+            folder.deny()
+        nudge(node)
+        assert _decided(approving, name).reason == "Attested"
+
+
+@pytest.fixture(scope="module")
+def approving(harness: Harness) -> WorldCluster:
+    """The controller approves its kubelets' own serving requests."""
+    return cluster_of(harness, "approving", *FIRST_USE, builtin_serving_requests="Approve")
+
+
+def _serves(node: FakeTPMNode) -> Verdict:
+    """The verdict about its kubelet's own request. Nothing signs here."""
+    assert node.credential is not None
+    name = csr()
+    node.cluster.submit(builtin_serving_request(name, node.machine, [node.machine]), node.credential)
+    return _decided(node.cluster, name)
+
+
+def _decided(cluster: WorldCluster, name: str) -> Verdict:
+    path = CERTIFICATE_SIGNING_REQUESTS.collection()
+    found = cluster.client().wait_for(path, name, lambda one: bool((one.get("status") or {}).get("conditions")))
+    return Verdict.of(found)
 
 
 def test_a_list_that_a_mounted_config_map_brings(cluster: WorldCluster, folder: OperatorFolder) -> None:

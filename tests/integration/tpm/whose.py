@@ -54,8 +54,12 @@ class OperatorFolder:
 
     def deny(self, *chips: FakeTPM) -> None:
         """Write the deny list, as a careful operator does: in one go."""
+        self.write(*(chip.fingerprint for chip in chips))
+
+    def write(self, *entries: str) -> None:
+        """Write these entries: keys or chips."""
         new = self.path / "denied.new"
-        new.write_text("\n".join(["# These and no others.", *(chip.fingerprint for chip in chips)]) + "\n")
+        new.write_text("\n".join(["# These and no others.", *entries]) + "\n")
         new.replace(self.denied)
 
     @property
@@ -72,13 +76,25 @@ class OperatorFolder:
         return {"tpm": OperatorAttestor(settings=settings, settings_by_namespace={SEVERAL_KEYS: several})}
 
 
-def cluster_of(harness: Harness, name: str, *sources: str, inventory: str = "", **more: Any) -> WorldCluster:
+def cluster_of(
+    harness: Harness,
+    name: str,
+    *sources: str,
+    inventory: str = "",
+    builtin_serving_requests: str = "Ignore",
+    **more: Any,
+) -> WorldCluster:
     """A cluster whose policy prefers these sources; ``inventory`` is the ConfigMap's name."""
     settings: dict[str, Any] = {"endorsementKeySources": list(sources)} if sources else {}
     if inventory:
         settings["inventory"] = {"kind": "ConfigMap", "name": inventory}
     authorized = [{"name": "tpm", "settings": settings}]
-    return harness.cluster(name, ["tpm"], policy={"authorizedAttestors": authorized}, **more)
+    return harness.cluster(
+        name,
+        ["tpm"],
+        policy={"authorizedAttestors": authorized, "builtinServingRequests": builtin_serving_requests},
+        **more,
+    )
 
 
 def add_worker(

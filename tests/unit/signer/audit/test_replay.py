@@ -32,6 +32,7 @@ from signer.model.decision import ApproveOnly, Decision, Deferred
 from signer.model.fields import format_time
 from signer.rules.request import not_allowed
 from tests.unit.signer.audit.test_consistency import Content, judged, logged
+from tests.unit.signer.audit.test_standing import asking
 from tests.unit.signer.builders import CLUSTER, builtin_serving_manifest, builtin_serving_request
 from tests.unit.signer.controller.support import NOW
 from tests.unit.signer.decision.builtin_serving_fixtures import World as BuiltinServingWorld
@@ -379,9 +380,7 @@ async def test_a_builtin_serving_request_that_others_made_wait(reason: str) -> N
     request = logged_request(manifest, parsed, Registry([]), (PROVIDER_ID_OID,))
     waited = LoggedDecision("Defer", reason, "", "", "", NoEntry(), "")
     line = DecisionLine(str(CLUSTER), NOW, request, decision_inputs.without_seals(), waited)
-    found = await compare(
-        read_decision_line(json.loads(line.encode())), ReplayAttestors(Registry([]), partial(operator_settings, {}))
-    )
+    found = await compare(read_decision_line(json.loads(line.encode())), asking(world.attestor))
     assert found == ReproducedInPart((f"the reason of the deferral, {reason}",))
 
 
@@ -405,4 +404,4 @@ async def test_a_builtin_serving_request_is_judged_by_when_it_was_posted(
     line = DecisionLine(str(CLUSTER), NOW, request, decision_inputs.without_seals(), LoggedDecision.of(decision))
     read = read_decision_line(json.loads(line.encode()))
     assert (read.decision.kind, read.decision.reason) == expected
-    assert isinstance(await compare(read, ReplayAttestors(Registry([]), partial(operator_settings, {}))), Reproduced)
+    assert isinstance(await compare(read, asking(world.attestor)), Reproduced)

@@ -15,6 +15,7 @@ from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.keys import Ed25519Key
 from signer.audit.decision_inputs import (
     MOST_OWNERS,
+    Answer,
     AnswerStage,
     Asks,
     BuiltinStage,
@@ -23,6 +24,7 @@ from signer.audit.decision_inputs import (
     MachineStage,
     RequestStage,
     SnapshotStage,
+    StandingStage,
 )
 from signer.audit.values import InvalidValue, read, write
 from signer.model.access_policy import AccessRules, BastionRules
@@ -73,6 +75,10 @@ st.register_type_strategy(
     AttestedNode,
     st.builds(AttestedNode, journal=st.lists(st.from_type(JournalEntry), max_size=3).map(tuple)),
 )
+
+ANSWERS = st.builds(Answer, annotations=st.dictionaries(TEXTS, TEXTS, max_size=2))
+CALLS = st.lists(st.dictionaries(TEXTS, SETTINGS, max_size=2), max_size=2).map(tuple)
+st.register_type_strategy(StandingStage, st.builds(StandingStage, TEXTS, ANSWERS, CALLS))
 
 STAGES = [SnapshotStage, ClaimStage, BuiltinStage, Asks]
 

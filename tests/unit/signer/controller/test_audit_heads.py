@@ -16,7 +16,7 @@ from signer.audit.line_mac import LineMac
 from signer.audit.lines import FileLines
 from signer.audit.log import AuditLogUnavailable, GroupedAuditLog, NoAuditLog
 from signer.audit.stream_lines import StreamLines
-from signer.controller.audit_heads import AuditHeadPublisher, NoAuditHeads, audit_heads
+from signer.controller.audit_heads import AuditHeadPublisher, HeadResult, NoAuditHeads, audit_heads
 from signer.kube.client import JsonObject
 from signer.kube.errors import Forbidden, ServerError
 from signer.kube.resources import CONFIG_MAPS
@@ -62,7 +62,8 @@ class Process:
 
     def __init__(self, store: ObjectStore, log: GroupedAuditLog, keys: ControllerKeys = KEYS) -> None:
         self.log, self.keys = log, keys
-        made = audit_heads(log, store, NAMESPACE, lambda: self.keys, lambda: NOW)
+        self.results: list[HeadResult] = []
+        made = audit_heads(log, store, NAMESPACE, lambda: self.keys, lambda: NOW, self.results.append)
         assert isinstance(made, AuditHeadPublisher)
         self.publisher = made
 
@@ -156,6 +157,7 @@ async def test_the_next_process_continues_the_chain(start: Started, store: Store
         await second.publisher.publish()
         await second.log.append(b'{"number":2}')
         await second.publisher.publish()
+        assert second.results == [HeadResult.CURRENT] * 2
         assert heads(store)[second.end.chain].sequence == second.end.sequence == 4
     assert len(start.chains()) == 1
 
@@ -186,6 +188,7 @@ async def test_a_log_that_was_cut_is_not_continued(start: Started, store: Store,
         await second.publisher.publish()
         await second.log.append(b'{"number":9}')
         await second.publisher.publish()
+        assert second.results == [HeadResult.DIFFERS, HeadResult.CURRENT]
         assert second.end.chain not in before
         assert heads(store) == {**before, second.end.chain: heads(store)[second.end.chain]}
     assert len(start.chains()) == 2
@@ -214,6 +217,7 @@ async def test_two_controllers_never_share_a_chain(start: Started, store: Store)
         for number in (1, 2):
             await process.log.append(b'{"number":%d}' % number)
             await process.publisher.publish()
+        assert process.results == [HeadResult.CURRENT, HeadResult.DIFFERS, HeadResult.CURRENT]
         assert heads(store).keys() == {chain, process.end.chain}
         assert heads(store)[chain] == theirs
         assert process.end.chain != chain
@@ -349,9 +353,12 @@ async def test_what_cannot_be_published_is_told_once_and_tried_again(
         for _ in range(2):
             await process.publisher.publish()
         assert caplog.text.count("the head of the audit log cannot be published") == 1
+        assert process.results == [HeadResult.FAILED] * 2
         store.failures.clear()
-        await process.publisher.publish()
+        for _ in range(2):  # the second time, there is nothing new
+            await process.publisher.publish()
         assert heads(store)
+        assert process.results[2:] == [HeadResult.CURRENT] * 2
 
 
 async def test_without_keys_nothing_is_published(store: Store) -> None:
@@ -373,7 +380,8 @@ async def test_each_process_has_a_chain_of_its_own_on_a_stream(store: Store, tmp
 
 
 async def test_without_an_audit_log_there_is_no_head(store: Store) -> None:
-    made = audit_heads(NoAuditLog(), store, NAMESPACE, lambda: KEYS, lambda: NOW)
+    results: list[HeadResult] = []
+    made = audit_heads(NoAuditLog(), store, NAMESPACE, lambda: KEYS, lambda: NOW, results.append)
     assert isinstance(made, NoAuditHeads)
     await made.publish()
-    assert store.objects == {}
+    assert (store.objects, results) == ({}, [])

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from attestors.registry import Registry
+from attestors.contract import AttestedBefore, AttestorSettings, Denied, StillAllowed
 from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration, OperatorAttestor
+from signer.decision.attestor_set import AttestorTimings
 from signer.decision.builtin_serving import BuiltinServing
 from signer.decision.cached_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshots
@@ -28,6 +29,7 @@ from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.live_reads import LiveReads
 from signer.store.records import Records
+from tests.support.attestors import RegistryWith
 from tests.support.clocks import AgreedClocks
 from tests.support.journal import builtin_approvals_of
 from tests.support.reservations import ATTESTED, reservation_spec
@@ -35,6 +37,7 @@ from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
     PROVIDER_ID,
+    TPM,
     builtin_serving_manifest,
     builtin_serving_request,
     journal_entry,
@@ -69,6 +72,7 @@ class API:
         self.machines: dict[str, dict[str, Any]] = {}
         """By their paths."""
         self.calls: list[str] = []
+        self.before_read: Callable[[], None] = lambda: None
         self.before_write: Callable[[], None] = lambda: None
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -78,6 +82,7 @@ class API:
                 raise NotFound(path)
             return self.machines[path]
         self.calls.append("get")
+        self.before_read()
         if self.stored is None:
             raise NotFound(path)
         return self.stored
@@ -101,11 +106,45 @@ class API:
         return self.stored
 
 
+def no_answer(request: Any) -> Any:
+    """Nothing is verified here: these requests carry no evidence."""
+    raise AssertionError(request)
+
+
+class RecordedTPM:
+    """The attestor of the records: a test says what it answers about recorded identities."""
+
+    description = TPM
+    pre_filter = verify_client = verify_serving = staticmethod(no_answer)
+
+    def __init__(self) -> None:
+        self.plugin: Any = self
+        self.standing: Any = StillAllowed()
+        self.denied_identities: dict[str, Denied] = {}
+        self.asked: list[AttestedBefore] = []
+
+    def server_plugin(self, settings: AttestorSettings) -> Any:
+        return self.plugin
+
+    def agent_plugin(self, settings: Any) -> Any:
+        raise AssertionError("no node asks for it")
+
+    def redacted_fields(self, evidence: Any) -> dict[str, str]:
+        return {}
+
+    def standing_of(self, attested: AttestedBefore) -> Any:
+        self.asked.append(attested)
+        if isinstance(self.standing, BaseException):
+            raise self.standing
+        return self.denied_identities.get(attested.identity, self.standing)
+
+
 class World:
     """One cluster with one attested node."""
 
     def __init__(self, **configuration: Any) -> None:
         self.clock = Clock()
+        self.attestor = RecordedTPM()
         self.services_report = ServicesReport()
         self.api = API()
         self.caches = Caches(
@@ -115,7 +154,9 @@ class World:
         self.records = Records(self.api, self.caches)
         named = {"tpm": OperatorAttestor()}
         given = Configuration(**{"namespace": "own", "attestors": named, **configuration})
-        snapshots = Snapshots(CLUSTER, given, Registry([]), self.caches, self.clock.now, self.clock.monotonic)
+        snapshots = Snapshots(
+            CLUSTER, given, RegistryWith(self.attestor), self.caches, self.clock.now, self.clock.monotonic
+        )
         self.builtin_serving = BuiltinServing(
             CLUSTER,
             given,
@@ -127,6 +168,7 @@ class World:
                 self.caches, given.serving_networks, self.services_report, nothing_reported(), DEFAULT_RESERVED_NAMES
             ),
             AgreedClocks(),
+            AttestorTimings(lambda provider, seconds: None, self.clock.monotonic),
         )
         self.version = 0
         self.cluster()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from attestors.contract import Security
+from attestors.contract import Denied, NotProvableYet, Security, StillAllowed
 from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import OperatorAttestor
 from signer.decision import builtin_serving as module
@@ -34,6 +35,7 @@ from tests.unit.signer.builders import (
     PROVIDER_ID,
     PROVIDERS,
     alternative_names,
+    attested_identity,
     builtin_approval,
     builtin_serving_manifest,
     builtin_serving_request,
@@ -54,6 +56,7 @@ from tests.unit.signer.decision.builtin_serving_fixtures import (
     World,
     manifest_of,
     named,
+    no_answer,
     numbered,
     reservation,
 )
@@ -472,3 +475,117 @@ class TestOnlyTheNewest:
         with pytest.raises((Deferred, Refused)):
             await world.decide(other)
         assert isinstance(await world.decide(self.posted(1, -2)), ApproveOnly)
+
+
+class TestDeniedSince:
+    """Identities that the operator denies after they were attested."""
+
+    DENIED = Denied("EndorsementKeyDenied", "the key is on the operator's deny list")
+
+    async def test_an_identity_that_is_still_allowed(self, world: World) -> None:
+        assert await world.decide() == APPROVED
+        (asked,) = world.attestor.asked
+        assert (asked.identity, asked.hardware) == ("ek:1", "")
+
+    async def test_an_attestor_that_denies_no_identities(self, world: World) -> None:
+        world.attestor.plugin = SimpleNamespace(pre_filter=no_answer, verify_client=no_answer, verify_serving=no_answer)
+        assert await world.decide() == APPROVED
+        assert world.attestor.asked == []
+
+    async def test_one_that_is_denied_is_refused_and_not_journaled(self, world: World) -> None:
+        world.attestor.standing = self.DENIED
+        deny = await world.refused()
+        assert (deny.reason, deny.message) == (self.DENIED.reason, self.DENIED.message)
+        assert (world.approvals, world.api.calls) == ([], ["get"])
+
+    async def test_again_after_a_crash(self, world: World) -> None:
+        """The approval is in the record already, and not on the request."""
+        await world.decide()
+        world.attestor.standing = self.DENIED
+        assert (await world.refused()).reason == self.DENIED.reason
+
+    async def test_while_the_approval_is_written(self, world: World) -> None:
+        """Another writer was first, so the checks run again."""
+
+        def deny() -> None:
+            world.attestor.standing = self.DENIED
+            world.record(record(), seen=False)
+
+        world.api.before_write = deny
+        assert (await world.refused()).reason == self.DENIED.reason
+        assert world.approvals == []
+
+    async def test_of_a_node_that_has_another_identity_by_now(self, world: World) -> None:
+        """The operator denied the former chip and replaced it: the cache does not know yet."""
+        other = replace(record(), identity=attested_identity("ek:2"))
+        world.attestor.denied_identities = {"ek:1": self.DENIED}
+        world.record(other, seen=False)
+        pairs = [Pair(one.machine, one.identity) for one in (record(), other)]
+        both = [reservation(pair, ReservationSide.IDENTITY) for pair in pairs]
+        world.caches.reservations.replaced([*both, reservation(pairs[0], ReservationSide.MACHINE)])
+        world.api.before_read = lambda: world.reserve(other)
+        assert await world.decide() == APPROVED
+
+    async def test_the_name_of_the_hardware_is_asked_about(self, world: World) -> None:
+        pair = Pair(record().machine, record().identity)
+        sides = [reservation(one, side) for one in (pair, pair.of_hardware("chip:1")) for side in ReservationSide]
+        world.caches.reservations.replaced(sides)
+        await world.decide()
+        (asked,) = world.attestor.asked
+        assert (asked.identity, asked.hardware) == ("ek:1", "chip:1")
+
+    async def test_hardware_that_another_attestor_named_is_not_asked_about(self, world: World) -> None:
+        pair, identity = Pair(record().machine, record().identity), record().identity
+        former = Pair(pair.machine, replace(identity, provider="composite")).of_hardware("chip:1")
+        sides = [reservation(one, side) for one in (pair, former) for side in ReservationSide]
+        world.caches.reservations.replaced(sides)
+        assert await world.decide() == APPROVED
+        assert [one.hardware for one in world.attestor.asked] == [""]
+
+    @pytest.mark.parametrize("changed", ["identity", "seal"])
+    async def test_another_name_of_the_hardware_than_the_controller_wrote(self, world: World, changed: str) -> None:
+        """Else a writer of reservations could give a denied chip another name."""
+        pair = Pair(record().machine, record().identity)
+        forged = reservation(pair.of_hardware("chip:1"), ReservationSide.MACHINE)
+        other = reservation(pair.of_hardware("chip:2"), ReservationSide.MACHINE)
+        forged["spec"][changed] = other["spec"][changed]
+        world.caches.reservations.replaced([*(reservation(pair, side) for side in ReservationSide), forged])
+        assert (await world.deferred()).reason == Reason.RESERVATION_PENDING
+        assert world.attestor.asked == []
+
+    async def test_a_list_that_cannot_be_used_makes_it_wait(self, world: World) -> None:
+        world.attestor.standing = NotProvableYet("OperatorFileUnusable", "the list is gone", timedelta(seconds=7))
+        defer = await world.deferred()
+        assert (defer.reason, defer.retry_after) == ("OperatorFileUnusable", timedelta(seconds=7))
+        assert defer.grows
+        assert world.approvals == []
+
+    @pytest.mark.parametrize("answer", [True, None, "allowed", StillAllowed, OSError("secret"), SystemExit(1)])
+    async def test_another_answer_or_a_fault_of_the_attestor_makes_it_wait(self, world: World, answer: Any) -> None:
+        world.attestor.standing = answer
+        defer = await world.deferred()
+        assert defer.reason == Reason.INTERNAL_ERROR
+        assert "attestor tpm" in defer.message
+        assert "secret" not in defer.message
+        assert world.approvals == []
+
+    async def test_an_attestor_that_cannot_be_prepared_makes_it_wait(self, world: World) -> None:
+        world.attestor.plugin = object()
+        defer = await world.deferred()
+        assert (defer.reason, defer.message) == (
+            Reason.ATTESTOR_UNAVAILABLE,
+            "attestor tpm: its server plugin has no pre_filter",
+        )
+
+    async def test_an_attestor_that_is_no_longer_authorized_is_not_asked(self, world: World) -> None:
+        world.policy(authorizedAttestors=[{"name": "aws"}])
+        assert (await world.deferred()).reason == Reason.NODE_NOT_ATTESTED
+        assert world.attestor.asked == []
+
+    async def test_left_alone_it_is_reported_without_a_call(self, world: World) -> None:
+        world.policy(mode="Observe")
+        world.attestor.standing = self.DENIED
+        left = await world.decide()
+        assert isinstance(left, LeftAlone)
+        assert isinstance(left.instead_of, Deny)
+        assert (left.instead_of.reason, world.api.calls) == (self.DENIED.reason, [])

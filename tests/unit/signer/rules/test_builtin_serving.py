@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attestors.contract import Security
+from attestors.contract import Denied, NotProvableYet, Security, StillAllowed
 from signer.authority.profiles import BACKDATE
 from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.decision import Refused
@@ -21,11 +21,18 @@ from signer.rules.builtin_serving import (
     BuiltinRequestFacts,
     BuiltinServingFacts,
     PairState,
+    StandingFacts,
     posted_at,
     the_attested_machine,
     waits_for,
 )
-from signer.rules.checks import BUILTIN_REQUEST_CHECKS, BUILTIN_SERVING_CHECKS, CLUSTER_CHECKS, run_checks
+from signer.rules.checks import (
+    BUILTIN_REQUEST_CHECKS,
+    BUILTIN_SERVING_CHECKS,
+    CLUSTER_CHECKS,
+    STANDING_CHECKS,
+    run_checks,
+)
 from signer.rules.machine import MachineGone, NoRecord
 from tests.unit.signer.builders import (
     AS_NODE,
@@ -445,3 +452,22 @@ def test_who_asks_is_looked_at_before_the_key_is() -> None:
     facts = request_facts(pkcs10(signature=b"x", extensions=[NAMES]), requester=BOOTSTRAP)
     with pytest.raises(Refused, match="RequesterNotAllowed"):
         run_checks(BUILTIN_REQUEST_CHECKS, facts)
+
+
+class TestTheIdentityNow:
+    """What its attestor says of it now."""
+
+    judge = staticmethod(all_of(STANDING_CHECKS))
+
+    def test_still_allowed(self) -> None:
+        self.judge(StandingFacts(record(), "", StillAllowed()))
+
+    def test_denied_since(self) -> None:
+        deny = refused(self.judge, StandingFacts(record(), "", Denied("EndorsementKeyDenied", "on the deny list")))
+        assert (deny.reason, deny.message) == ("EndorsementKeyDenied", "on the deny list")
+
+    def test_not_known(self) -> None:
+        waits = NotProvableYet("OperatorFileUnusable", "no list", timedelta(seconds=9))
+        defer = deferred(self.judge, StandingFacts(record(), "", waits))
+        assert (defer.reason, defer.message) == ("OperatorFileUnusable", "no list")
+        assert (defer.retry_after, defer.grows) == (timedelta(seconds=9), True)

@@ -21,6 +21,7 @@ from signer.rules.checks import (
     REQUEST_CHECKS,
     REQUEST_PLAN,
     RESERVED_CHECKS,
+    STANDING_CHECKS,
     Check,
     run_checks,
 )
@@ -152,13 +153,14 @@ def test_the_stages() -> None:
         "request",
         "record",
         "serving",
+        "standing",
         "builtin_journal",
     ]
 
 
 def test_the_numbers() -> None:
     """The checks alone are counted, in the order in which they run."""
-    for plan, last in ((REQUEST_PLAN, 37), (BUILTIN_PLAN, 26)):
+    for plan, last in ((REQUEST_PLAN, 37), (BUILTIN_PLAN, 27)):
         numbered = plan.numbered()
         assert [one for _, one in numbered] == list(plan.listed())
         assert [number for number, one in numbered if isinstance(one, Check)] == list(range(1, last + 1))
@@ -268,6 +270,7 @@ def test_what_stands_between_a_request_and_its_answer() -> None:
         BUILTIN_REQUEST_CHECKS,
         "record",
         BUILTIN_SERVING_CHECKS,
+        STANDING_CHECKS,
         "builtin_journal",
     ]
 
@@ -278,7 +281,7 @@ def test_where_it_goes_on_after_a_recheck() -> None:
     assert rechecked == {"request": "authority", "machine": "machine", "reserved": "reserved"}
     assert REQUEST_PLAN.again_from == "unchanged"
     rechecked = {one.name: one.again_from or one.name for one in groups(BUILTIN_PLAN) if one.recheck is not None}
-    assert rechecked == {"serving": "record"}
+    assert rechecked == {"serving": "record", "standing": "record"}
     assert BUILTIN_PLAN.again_from == "policy"
 
 

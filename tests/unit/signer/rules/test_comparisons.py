@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, Security
+from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, Security, StillAllowed
 from signer.model.attestor_roles import AnyOf, RequiredAttestors
 from signer.model.authority_sharing import SharedAuthorities
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingOff, Untraceable
@@ -19,7 +19,7 @@ from signer.model.reservation import Pair
 from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import CertificateCredential
 from signer.rules import step_comparisons
-from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts, PairState
+from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts, PairState, StandingFacts
 from signer.rules.checks import (
     BUILTIN_REQUEST_CHECKS,
     BUILTIN_SERVING_CHECKS,
@@ -28,6 +28,7 @@ from signer.rules.checks import (
     MACHINE_CHECKS,
     REQUEST_CHECKS,
     RESERVED_CHECKS,
+    STANDING_CHECKS,
 )
 from signer.rules.comparison import MAXIMUM_SIDE_CHARACTERS, Comparison, listed
 from signer.rules.machine import MachineGone, NoRecord
@@ -76,6 +77,7 @@ LISTS: list[tuple[tuple[Check[Any], ...], Callable[[], Any]]] = [
     (RESERVED_CHECKS, builders.machine_facts),
     (BUILTIN_REQUEST_CHECKS, lambda: BuiltinRequestFacts(builders.builtin_serving_request(), builders.cluster_view())),
     (BUILTIN_SERVING_CHECKS, builtin_facts),
+    (STANDING_CHECKS, lambda: StandingFacts(builders.record(), "chip:1", StillAllowed())),
 ]
 EVERY = [(check, facts) for checks, facts in LISTS for check in checks]
 
@@ -297,6 +299,11 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "ef" * 32,
     ),
     "alternative_names_are_the_machines": (lambda: builtin_facts(dns_names=("kubernetes",)), "kubernetes", NODE),
+    "identity_is_still_allowed": (
+        lambda: StandingFacts(builders.record(), "chip:1", Denied("EndorsementKeyDenied", "on the deny list")),
+        "ek:1 and chip:1: EndorsementKeyDenied",
+        "attestor tpm does not deny",
+    ),
     "machine_is_of_this_cluster": (
         lambda: builders.machine_facts(machine=builders.machine_view(cluster=replace(builders.CLUSTER, name="else"))),
         "/else",
