@@ -43,7 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="print the sessions, as JSON")
     for command in (run, listing):
         command.add_argument(
-            "--folder", type=Path, default=NODE_FOLDER, help="the folder that kubelet-authenticator's ssh.folder names"
+            "--folder",
+            type=Path,
+            default=NODE_FOLDER,
+            metavar="FOLDER",
+            help="the folder that kubelet-authenticator's ssh.folder names (default: %(default)s)",
         )
     return parser
 

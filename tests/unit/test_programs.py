@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pytest
 
+from deploy.release.man import PARSERS
 from tests.support.wrong_usage import ROOT, checked
 
 SCRIPTS: Final[Mapping[str, str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -37,3 +40,25 @@ def test_a_misspelt_command(name: str) -> None:
     error, hint = checked(done.stderr).splitlines()
     assert error.startswith(f"{shown(name)}: error: argument COMMAND: 'runn' is not one of ")
     assert hint.endswith(f"Type `{shown(name)} --help` for what it takes.")
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The program's parser, and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from parsers(command)
+
+
+@pytest.mark.parametrize("program", PARSERS)
+def test_help_of_every_command(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    module, function = PARSERS[program]
+    for parser in parsers(getattr(importlib.import_module(module), function)()):
+        text = parser.format_help()
+        assert [line for line in text.splitlines() if len(line) > 80] == []
+        assert "``" not in text, "it is no reStructuredText"
+        assert text.count("--help") == 1, "usage does not repeat the flags"
+        unexplained = [action.dest for action in parser._actions if not action.help and not action.choices]
+        assert unexplained == [], parser.prog
