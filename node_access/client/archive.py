@@ -16,6 +16,7 @@ _ROOT: Final = Path(__file__).parents[2]
 _PARTS: Final = (
     "attestors/__init__.py",
     "attestors/command_parser.py",
+    "attestors/standard_output.py",
     "attestors/wire/__init__.py",
     "attestors/wire/ssh",
     "node_access/__init__.py",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from attestors.command_parser import CommandParser
+from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output
 from node_access.client import connecting, doctor, file_commands, grant_commands, sessions
 from node_access.client.access import KEY_FROM_STANDARD_INPUT
 from node_access.client.arguments import add_address, add_folder, add_management, add_request, add_way, seconds
@@ -61,7 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ClientFailed as error:
         say(f"{_name()}: error: {error}")
         return codes.failed
+    except OutputNotWritten as error:
+        discard_output(sys.stdout)
+        say(f"{_name()}: error: standard output cannot be written: {error}: fix that, or write elsewhere")
+        return codes.failed
     except BrokenPipeError:
+        discard_output(sys.stdout)
         return codes.failed
     except KeyboardInterrupt:
         return end_by(signal.SIGINT)
@@ -73,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: Sequence[str], words: Sequence[str]) -> int:
-    options = parser(_name()).parse_args(given)
+    with checked_argparse_output():
+        options = parser(_name()).parse_args(given)
     options.words = words
     command: Callable[[argparse.Namespace], int] = options.command
     return command(options)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from attestors.command_parser import EXIT_USAGE, CommandParser
+from attestors.standard_output import OutputNotWritten, discard_output, standard_output
 from node_access.containers.agent import SESSIONS, SOCKET, Agent, Files
 from node_access.containers.finding import RUNTIME_ROOT, TASKS, Bundles, NotOpen, open_container
 from node_access.containers.running import PROGRAMS
@@ -113,6 +114,19 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _print(text: str) -> int:
+    try:
+        with standard_output():
+            print(text)
+    except OutputNotWritten as error:
+        discard_output(sys.stdout)
+        return _end(_EXIT_FAILED, f"standard output cannot be written: {error}: fix that, or write elsewhere")
+    except BrokenPipeError:
+        discard_output(sys.stdout)
+        return _EXIT_FAILED
+    return 0
+
+
 def _end(code: int, why: str) -> int:
     print(f"{_PROGRAM}: {why}", file=sys.stderr)
     return code
@@ -135,8 +149,7 @@ def _list(options: argparse.Namespace) -> int:
         "containers": containers,
         "skipped": [{"container": one.identifier, "why": one.why} for one in skipped],
     }
-    print(json.dumps(document, indent=2))
-    return 0
+    return _print(json.dumps(document, indent=2))
 
 
 if __name__ == "__main__":
