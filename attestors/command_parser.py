@@ -7,6 +7,7 @@ import difflib
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
@@ -18,8 +19,53 @@ _NUMBER: Final = re.compile(r"(?P<argument>argument \S+: )invalid (?P<kind>int|f
 _NUMBERS: Final = {"int": "a whole number", "float": "a number"}
 _REQUIRED: Final = "the following arguments are required: "
 _IGNORED_VALUE: Final = "ignored explicit argument "
+_INDENT: Final = "    "
 _LONGEST: Final = 200
 """Characters of a wrong word that are shown."""
+
+
+class CommandHelp(argparse.HelpFormatter):
+    """Help in 80 columns, whose usage names what a call must have. All other flags are listed once, below it.
+
+    Text with line breaks, such as examples, keeps them.
+    """
+
+    def add_usage(
+        self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[Any], prefix: str | None = None
+    ) -> None:
+        """As argparse has it, with ``[OPTIONS]`` for flags that may be left out and exclude no other."""
+        actions = [*actions]
+        exclusive = [action for group in groups for action in group._group_actions]
+        flags = [action for action in actions if action.option_strings]
+        named = [action for action in flags if action.required or action in exclusive]
+        rest = [_Options()] if len(named) < len(flags) else []
+        words = [action for action in actions if not action.option_strings]
+        super().add_usage(usage, [*named, *rest, *words], groups, prefix)
+
+    def _format_usage(self, *arguments: Any) -> str:
+        text = super()._format_usage(*arguments)
+        if all(len(line) <= self._width for line in text.splitlines()):
+            return text
+        words = " ".join(text.split())  # argparse indents them by the program's name, which leaves little room
+        lines = textwrap.wrap(
+            words, self._width, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
+        )
+        return "\n".join(lines) + "\n\n"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return "".join(f"{indent}{line}" for line in text.splitlines(keepends=True))
+        return super()._fill_text(text, width, indent)
+
+
+class _Options(argparse.Action):
+    """Stands in usage for flags."""
+
+    def __init__(self) -> None:
+        super().__init__(option_strings=[], dest="", metavar="[OPTIONS]")
+
+    def __call__(self, *arguments: Any) -> None:
+        """Nothing is parsed with it."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -32,7 +78,7 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     def __init__(self, *arguments: Any, shows_words: bool = True, of_words: str = "", **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, **{"formatter_class": CommandHelp, **options})
         self._shows_words = shows_words
         self._of_words = f"; {of_words}" if of_words else ""
         self._words: Sequence[str] = ()

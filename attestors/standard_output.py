@@ -1,4 +1,4 @@
-"""Standard output of both programs, and its failures: a closed pipe, or a full disk.
+"""Standard output of programs, and its failures: a closed pipe, or a full disk.
 
 A failed write raises an error of its own, so that its exit code differs from those of the commands.
 """

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from attestors.command_parser import EXIT_USAGE, CommandParser
+from attestors.standard_output import OutputNotWritten, discard_output, standard_output
 from node_access.daemon import SOCKET, Daemon
 from node_access.machine import Machine
 from node_access.node_files import FOLDER as NODE_FOLDER
@@ -43,7 +44,11 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="print the sessions, as JSON")
     for command in (run, listing):
         command.add_argument(
-            "--folder", type=Path, default=NODE_FOLDER, help="the folder that kubelet-authenticator's ssh.folder names"
+            "--folder",
+            type=Path,
+            default=NODE_FOLDER,
+            metavar="FOLDER",
+            help="the folder that kubelet-authenticator's ssh.folder names (default: %(default)s)",
         )
     return parser
 
@@ -82,7 +87,19 @@ def _list(options: argparse.Namespace) -> int:
         "unreadableRecords": unusable,
         "alarms": [revocations.why] if isinstance(revocations, UnknownRevocations) else [],
     }
-    print(json.dumps(document, indent=2))
+    return _print(json.dumps(document, indent=2))
+
+
+def _print(text: str) -> int:
+    try:
+        with standard_output():
+            print(text)
+    except OutputNotWritten as error:
+        discard_output(sys.stdout)
+        return _end(_EXIT_FAILED, f"standard output cannot be written: {error}: fix that, or write elsewhere")
+    except BrokenPipeError:
+        discard_output(sys.stdout)
+        return _EXIT_FAILED
     return 0
 
 

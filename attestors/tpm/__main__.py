@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from attestors.command_parser import CommandParser
 from attestors.tpm.attestation_key import EndorsementKey, UnsuitableKey
 from attestors.tpm.endorsement import (
     AuthoritiesUnreadable,
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m attestors.tpm",
         description="Verifies a TPM's certificate or quote like the controller. Exit code 0 verified, 1 refused.",
     )

@@ -20,11 +20,13 @@ __all__ = ["parser", "report_mismatches", "run"]
 
 _EXIT_CODES = """\
 exit codes:
-  0 done                     4 API server unreachable    8 no credential, or expired
-  1 a defect of ours         5 API server not trusted    9 no evidence
-  2 wrong configuration      6 credential refused       10 store unusable or locked
-  3 still pending            7 denied                   11 output not written
-                                                        12 valid, and not what is configured
+   0 done                      7 denied
+   1 a defect of ours          8 no credential, or an expired one
+   2 wrong configuration       9 no evidence
+   3 still pending            10 store unusable or locked
+   4 API server unreachable   11 output not written
+   5 API server not trusted   12 valid, and not what is configured
+   6 credential refused
 """
 
 # The convention of shells: 128 + SIGINT.
@@ -88,7 +90,6 @@ def parser() -> argparse.ArgumentParser:
         prog="kubelet-authenticator",
         description="The node's program of node attestation: the kubelet's exec credential plugin, and its agent.",
         epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         shows_words=False,
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {version('capi-node-attestation')}")

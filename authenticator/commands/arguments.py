@@ -79,7 +79,7 @@ def add_serving(command: argparse.ArgumentParser, text: str) -> None:
         metavar="ADDRESS",
         action="append",
         default=[],
-        help="repeatable (default: the address of the default route)",
+        help="may be repeated (default: the address of the default route)",
     )
 
 

@@ -50,7 +50,9 @@ def add_exec_api_version(command: argparse.ArgumentParser) -> None:
         "--exec-api-version",
         choices=EXEC_API_VERSIONS,
         default=EXEC_API_VERSIONS[0],
-        help="version in the exec stanza; kubelets before 1.22 support only v1beta1 (default: %(default)s)",
+        metavar="VERSION",
+        help=f"version in the exec stanza: {EXEC_API_VERSIONS[0]} (default), or {EXEC_API_VERSIONS[1]}, which kubelets "
+        "before 1.22 need",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import tempfile
@@ -11,10 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from attestors.command_parser import CommandParser
+
 _ROOT: Final = Path(__file__).parents[2]
 _PARTS: Final = (
     "attestors/__init__.py",
     "attestors/command_parser.py",
+    "attestors/standard_output.py",
     "attestors/wire/__init__.py",
     "attestors/wire/ssh",
     "node_access/__init__.py",
@@ -27,8 +29,13 @@ _INTERPRETER: Final = "/usr/bin/env python3"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the file; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m node_access.client.archive", description=__doc__)
-    parser.add_argument("file", type=Path, metavar="FILE", help="such as node-access.pyz, or kubectl-node_access")
+    parser = CommandParser(
+        prog="python -m node_access.client.archive",
+        description="Writes node-access as one file, for machines that have Python and its package cryptography.",
+    )
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="the file to write, such as node-access.pyz, or kubectl-node_access"
+    )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         for part in _PARTS:

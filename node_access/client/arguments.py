@@ -41,31 +41,54 @@ def seconds(text: str) -> float:
 def add_management(parser: argparse.ArgumentParser) -> None:
     """Which management cluster, and where this machine's files are."""
     group = parser.add_argument_group("management cluster")
-    group.add_argument("-n", "--namespace", default="", help="of the Cluster (default: the context's)")
-    group.add_argument("--context", default="", help="of the kubeconfig (default: the current one)")
-    group.add_argument("--kubeconfig", default="", metavar="FILE", help="default: kubectl's")
-    group.add_argument("--kubectl", default="kubectl", metavar="PROGRAM", help="default: the one in PATH")
+    group.add_argument("-n", "--namespace", default="", help="namespace of the Cluster (default: the context's)")
+    group.add_argument(
+        "--context", default="", metavar="NAME", help="context of the kubeconfig (default: the current one)"
+    )
+    group.add_argument(
+        "--kubeconfig", default="", metavar="FILE", help="of the management cluster (default: kubectl's)"
+    )
+    group.add_argument(
+        "--kubectl", default="kubectl", metavar="PROGRAM", help="name or path of kubectl (default: the one in PATH)"
+    )
     add_folder(group)
 
 
 def add_folder(parser: argparse._ActionsContainer) -> None:
     """Where this machine's files are."""
-    parser.add_argument("--folder", default=DEFAULT_FOLDER, metavar="FOLDER", help="default: %(default)s")
+    parser.add_argument(
+        "--folder",
+        default=DEFAULT_FOLDER,
+        metavar="FOLDER",
+        help="for this machine's keys and files (default: %(default)s)",
+    )
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
     """What is asked for."""
     group = parser.add_argument_group("grant")
-    group.add_argument("--cluster", default="", help="name of the Cluster, where NODE has none")
-    group.add_argument("-l", "--login", action="append", metavar="LOGIN", help="on the node (default: root)")
-    group.add_argument("--duration", default="", help="such as 8h (default: the policy's longest)")
-    group.add_argument("--reason", default="", help="for the audit log")
-    group.add_argument("--ticket", default="", help="for the audit log")
-    group.add_argument("--bastion", default="", metavar="PROVIDER", help="or None (default: the policy's)")
+    group.add_argument("--cluster", default="", metavar="CLUSTER", help="name of the Cluster, where NODE has none")
+    group.add_argument(
+        "-l", "--login", action="append", metavar="LOGIN", help="login on the node; may be repeated (default: root)"
+    )
+    group.add_argument(
+        "--duration", default="", help="how long the grant lives, such as 8h (default: the policy's longest)"
+    )
+    group.add_argument("--reason", default="", metavar="TEXT", help="why you need it; for the audit log")
+    group.add_argument("--ticket", default="", metavar="TEXT", help="the ticket; for the audit log")
+    group.add_argument(
+        "--bastion", default="", metavar="PROVIDER", help="provider of the bastion, or None (default: the policy's)"
+    )
     group.add_argument("--user", default="", metavar="NAME", help="your name, for API servers before 1.28")
     group.add_argument("--identity", default="", metavar="FILE", help="an existing key, which may be on a FIDO token")
-    group.add_argument("--timeout", type=seconds, default=300.0, metavar="SECONDS", help="for the grant to be ready")
-    group.add_argument("--no-keepalive", action="store_true", help="start no background process with heartbeats")
+    group.add_argument(
+        "--timeout",
+        type=seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long to wait until the grant is ready (default: 300)",
+    )
+    group.add_argument("--no-keepalive", action="store_true", help="start no background process that sends heartbeats")
     add_address(parser)
 
 
@@ -76,9 +99,9 @@ def add_way(parser: argparse.ArgumentParser) -> None:
         "--via",
         default="",
         choices=[one.value for one in Via],
-        help="the way (default: the gateway, if there is one)",
+        help="the way to the container (default: the gateway, if there is one)",
     )
-    group.add_argument("--node", default="", dest="on_node", metavar="NODE", help="the one on which its Pod runs")
+    group.add_argument("--node", default="", dest="on_node", metavar="NODE", help="the node on which its Pod runs")
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
@@ -89,13 +112,13 @@ def add_address(parser: argparse.ArgumentParser) -> None:
         "--public-ip-command",
         default=os.environ.get(COMMAND_VARIABLE, ""),
         metavar="PROGRAM",
-        help=f"prints one address on each line (default: ${COMMAND_VARIABLE})",
+        help=f"program that prints one address on each line (default: ${COMMAND_VARIABLE})",
     )
     group.add_argument(
         "--public-ip-url",
         default=os.environ.get(URL_VARIABLE, ""),
         metavar="URL",
-        help=f"answers with one address on each line (default: ${URL_VARIABLE})",
+        help=f"URL that answers with one address on each line (default: ${URL_VARIABLE})",
     )
 
 

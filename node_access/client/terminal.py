@@ -7,6 +7,7 @@ import sys
 import textwrap
 from typing import Final, TextIO
 
+from attestors.standard_output import standard_output
 from node_access.client.errors import ClientFailed
 from node_access.client.tables import WIDTH, WIDTH_WITHOUT_TERMINAL
 from node_access.client.words import printable
@@ -40,9 +41,13 @@ def width_of(stream: TextIO) -> int:
 
 
 def show(text: str) -> None:
-    """Lines to standard output; each is printable already."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Lines to standard output; each is printable already.
+
+    Raises:
+        BrokenPipeError, OutputNotWritten: see :func:`~attestors.standard_output.standard_output`.
+    """
+    with standard_output():
+        sys.stdout.write(text)
 
 
 def tell(text: str) -> None:

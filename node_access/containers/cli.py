@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from attestors.command_parser import EXIT_USAGE, CommandParser
+from attestors.standard_output import OutputNotWritten, discard_output, standard_output
 from node_access.containers.agent import SESSIONS, SOCKET, Agent, Files
 from node_access.containers.finding import RUNTIME_ROOT, TASKS, Bundles, NotOpen, open_container
 from node_access.containers.running import PROGRAMS
@@ -32,6 +33,7 @@ from node_access.service import Stop, notify
 _PROGRAM: Final = "node-access-containers"
 GROUP: Final = "node-access-containers"
 _EXIT_FAILED: Final = 1
+_DEFAULT: Final = "(default: %(default)s)"
 _LOWEST_UID: Final = 65_536
 _HIGHEST_UID: Final = 2**31
 
@@ -48,15 +50,37 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="serve sessions, and keep the users of containers")
     listing = commands.add_parser("list", help="print the containers, as JSON")
     for command in (run, listing):
-        command.add_argument("--tasks", type=Path, default=TASKS, help="containerd's folder of containers")
-        command.add_argument("--runtime-root", type=Path, default=RUNTIME_ROOT, help="--root of runc or crun")
-    run.add_argument("--runc", default=PROGRAMS["runc"], help="path of runc")
-    run.add_argument("--crun", default=PROGRAMS["crun"], help="path of crun")
-    run.add_argument("--busybox", type=Path, default=BUSYBOX, help="path of a static busybox")
-    run.add_argument("--sftp-server", type=Path, default=SFTP_SERVER, help="path of OpenSSH's sftp-server")
-    run.add_argument("--nss-wrapper", type=Path, default=ACCOUNTS, help="path of libnss_wrapper.so")
-    run.add_argument("--first-uid", type=int, default=FIRST_UID, help="the first of the users' uids")
-    run.add_argument("--uids", type=int, default=POOL_SIZE, help="how many containers get a user")
+        command.add_argument(
+            "--tasks", type=Path, default=TASKS, metavar="FOLDER", help=f"containerd's folder of containers {_DEFAULT}"
+        )
+        command.add_argument(
+            "--runtime-root",
+            type=Path,
+            default=RUNTIME_ROOT,
+            metavar="FOLDER",
+            help=f"--root of runc or crun {_DEFAULT}",
+        )
+    run.add_argument("--runc", default=PROGRAMS["runc"], metavar="FILE", help=f"path of runc {_DEFAULT}")
+    run.add_argument("--crun", default=PROGRAMS["crun"], metavar="FILE", help=f"path of crun {_DEFAULT}")
+    run.add_argument(
+        "--busybox", type=Path, default=BUSYBOX, metavar="FILE", help=f"path of a static busybox {_DEFAULT}"
+    )
+    run.add_argument(
+        "--sftp-server",
+        type=Path,
+        default=SFTP_SERVER,
+        metavar="FILE",
+        help=f"path of OpenSSH's sftp-server {_DEFAULT}",
+    )
+    run.add_argument(
+        "--nss-wrapper", type=Path, default=ACCOUNTS, metavar="FILE", help=f"path of libnss_wrapper.so {_DEFAULT}"
+    )
+    run.add_argument(
+        "--first-uid", type=int, default=FIRST_UID, metavar="UID", help=f"the first of the users' uids {_DEFAULT}"
+    )
+    run.add_argument(
+        "--uids", type=int, default=POOL_SIZE, metavar="NUMBER", help=f"how many containers get a user {_DEFAULT}"
+    )
     return parser
 
 
@@ -90,6 +114,19 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _print(text: str) -> int:
+    try:
+        with standard_output():
+            print(text)
+    except OutputNotWritten as error:
+        discard_output(sys.stdout)
+        return _end(_EXIT_FAILED, f"standard output cannot be written: {error}: fix that, or write elsewhere")
+    except BrokenPipeError:
+        discard_output(sys.stdout)
+        return _EXIT_FAILED
+    return 0
+
+
 def _end(code: int, why: str) -> int:
     print(f"{_PROGRAM}: {why}", file=sys.stderr)
     return code
@@ -112,8 +149,7 @@ def _list(options: argparse.Namespace) -> int:
         "containers": containers,
         "skipped": [{"container": one.identifier, "why": one.why} for one in skipped],
     }
-    print(json.dumps(document, indent=2))
-    return 0
+    return _print(json.dumps(document, indent=2))
 
 
 if __name__ == "__main__":

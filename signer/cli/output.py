@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -20,6 +21,8 @@ from signer.cli.plain_output import print_text
 
 WIDTH_WITHOUT_TERMINAL: Final = 10_000
 """Columns where standard output is not a terminal: no line is wrapped, so that ``grep`` and ``awk`` see whole lines."""
+_RULE: Final = re.compile("─{10,}")
+"""What the console draws below the headings of a table."""
 
 Document: TypeAlias = Mapping[str, Any] | Sequence[Any]
 
@@ -48,8 +51,8 @@ def print_result(output: str, document: Callable[[], Document], show: Callable[[
 def print_report(show: Callable[[Console], None], *, wide: bool = False) -> None:
     """Print what ``show`` writes to the console.
 
-    On a terminal, its width is that of the terminal, unless it is ``wide``. Elsewhere no line is wrapped, and none ends
-    with blanks.
+    On a terminal, its width is that of the terminal, unless it is ``wide``. Elsewhere no line is wrapped, none ends
+    with blanks, and tables have no rule: it would be as long as the longest line.
 
     Raises:
         BrokenPipeError, OutputNotWritten: see :func:`~attestors.standard_output.standard_output`.
@@ -63,7 +66,8 @@ def print_report(show: Callable[[Console], None], *, wide: bool = False) -> None
         show(_Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL, file=written))
         written.seek(0)
         for line in written:
-            print(line.rstrip())
+            if _RULE.fullmatch(line.strip()) is None:
+                print(line.rstrip())
 
 
 def as_yaml(document: Document) -> str:

@@ -77,7 +77,6 @@ COLUMNS: Final = (
     Column("Machine", lambda cluster, one: printable(one.machine.name)),
     Column("Node", lambda cluster, one: one.node),
     Column("State", lambda cluster, one: one.state.value),
-    Column(_REASON, lambda cluster, one: one.reason),
     Column("Until", _until),
     Column("Attestor", _attestor),
     Column("CA", _authority),
@@ -85,7 +84,9 @@ COLUMNS: Final = (
     Column("Provider ID", lambda cluster, one: printable(one.machine.provider_id), wide=True),
     Column("Expiry", _ends, wide=True),
     Column("CA hash", _authority_hash, wide=True),
+    Column(_REASON, lambda cluster, one: one.reason),
 )
+"""The reason is last: it is the only cell with a sentence, and it widens no line of a Machine without one."""
 NARROW_COLUMNS: Final = tuple(column for column in COLUMNS if not column.wide)
 
 

@@ -31,16 +31,15 @@ _LOGIN_LIFETIME: Final = timedelta(minutes=5)
 _PERMISSIONS: Final = {"pty": Extension.PERMIT_PTY, "port-forwarding": Extension.PERMIT_PORT_FORWARDING}
 _NO_PERMISSIONS: Final = "none"
 _DURATION: Final = re.compile(r"(?=.)(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?", re.ASCII)
-_DESCRIPTION: Final = f"""\
-Signs the certificate of a user's SSH key, and prints it. Asks no API server.
-KEY.pub is a public key of ssh-keygen; `{CA}` in its place prints the authority's public key, which nodes trust.
-"""
+_DESCRIPTION: Final = (
+    "Signs the certificate of a user's SSH key, and prints it. Asks no API server. KEY.pub is a public key of "
+    f"ssh-keygen; `{CA}` in its place prints the authority's public key, which nodes trust."
+)
 
 
 def add_ssh_sign(parser: argparse.ArgumentParser) -> None:
     """Complete the parser of the command."""
     parser.description = _DESCRIPTION
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("key", nargs="?", metavar=f"KEY.pub|{CA}", help=f"public key, or `{CA}`; none with --exec")
     add_authority(parser)
     parser.add_argument(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,16 +13,21 @@ from attestors.aws.document import (
     read_recorded,
     verify_identity_document,
 )
+from attestors.command_parser import CommandParser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print one line per file. Exit status: 0 all verify, 1 one does not, 2 a file is missing or unusable."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m attestors.aws.document",
         description="Verify EC2 instance identity documents, as /latest/dynamic/instance-identity/rsa2048 gives them.",
     )
-    parser.add_argument("file", type=Path, nargs="+", help="base64, with or without PEM's header and footer")
-    parser.add_argument("--certificates", type=Path, help="folder with <region>.pem for further Regions")
+    parser.add_argument(
+        "file", type=Path, nargs="+", metavar="FILE", help="a document: base64, with or without PEM's header and footer"
+    )
+    parser.add_argument(
+        "--certificates", type=Path, metavar="FOLDER", help="folder with <region>.pem for further Regions"
+    )
     given = parser.parse_args(arguments)
     refused = False
     try:

@@ -69,18 +69,18 @@ def as_json(found: Sequence[Finding]) -> dict[str, Any]:
 
 
 def show(found: Sequence[Finding], console: Console) -> None:
-    """Print the result as a table."""
+    """Print the result as a table, and below it what to do: long cells are last, so that they widen no other line."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("Check", "Result", "Found", "What to do"):
+    for heading in ("Check", "Result", "Found"):
         table.add_column(heading, overflow="fold")
     for one in found:
         table.add_row(
             Text(printable(one.check)),
             Text(one.result.value, style=_STYLES[one.result]),
             Text(printable(one.message)),
-            Text(printable(one.remedy)),
         )
     console.print(table)
+    _show_remedies([one for one in found if one.remedy], console)
     left = sum(one.result is Result.NOT_CHECKED for one in found)
     if any_needs_attention(found):
         return
@@ -88,3 +88,12 @@ def show(found: Sequence[Finding], console: Console) -> None:
         console.print(Text(f"Nothing that was checked needs attention; not checked: {left}.", style="yellow"))
     else:
         console.print(Text("Nothing needs attention.", style="green"))
+
+
+def _show_remedies(found: Sequence[Finding], console: Console) -> None:
+    if not found:
+        return
+    console.print(Text("What to do:"))
+    for one in found:
+        console.print(Text.assemble((printable(one.check), "bold"), f": {printable(one.remedy)}"))
+    console.print()

@@ -32,7 +32,7 @@ def add_program_arguments(run: argparse.ArgumentParser) -> None:
         type=Path,
         default=None,
         metavar="FILE",
-        help="the management cluster (default: $KUBECONFIG, else the Pod's service account)",
+        help="the management cluster (default: $KUBECONFIG, else the Pod's service account, else ~/.kube/config)",
     )
     add_diagnostics_arguments(run)
     run.add_argument("-v", "--verbose", action="store_true", help="log more")

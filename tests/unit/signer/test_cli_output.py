@@ -11,8 +11,10 @@ from collections.abc import Callable
 
 import pytest
 import yaml
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
+from rich.table import Table
 
 from attestors.standard_output import OutputNotWritten, prepare_streams, standard_output
 from signer.cli.output import print_as_json, print_report, print_result
@@ -51,6 +53,25 @@ def test_piped_lines_end_without_blanks(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("sys.stdout", io.StringIO())
     print_report(lambda console: console.print(Padding("text", (0, 0, 0, 2))))
     assert sys.stdout.getvalue() == "  text\n"  # type: ignore[union-attr]
+
+
+def test_tables_in_pipes_have_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be as long as the longest line. Cells of dashes are no rule."""
+    table = Table("Name", "Message", box=SIMPLE_HEAD)
+    table.add_row("-", "a sentence of some words")
+    table.add_row("-------------", "--")
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    print_report(lambda console: console.print(table))
+    lines = sys.stdout.getvalue().splitlines()  # type: ignore[union-attr]
+    assert [line.split() for line in lines if line] == [
+        ["Name", "Message"],
+        ["-", "a", "sentence", "of", "some", "words"],
+        ["-------------", "--"],
+    ]
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    print_report(lambda console: console.print(table))
+    assert "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * 10 in terminal.getvalue()
 
 
 def test_each_format(monkeypatch: pytest.MonkeyPatch) -> None:
