@@ -140,7 +140,7 @@ def _machine(number: int) -> JsonObject:
 
 def _managed_fields() -> Iterator[JsonObject]:
     for manager in ("manager", "capi-machineset", "capi-machine"):
-        fields = {f"f:field-{number}": {"f:value": {}} for number in range(12)}
+        fields: JsonObject = {f"f:field-{number}": {"f:value": {}} for number in range(12)}
         yield {"manager": manager, "operation": "Apply", "fieldsV1": {"f:status": fields}}
 
 

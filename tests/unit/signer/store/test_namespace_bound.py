@@ -216,7 +216,7 @@ async def no_sleep(seconds: float) -> None:
 async def played(server: Server, bounded: Bounded) -> None:
     with pytest.raises(_Over):
         await list_and_watch(
-            server,  # type: ignore[arg-type]
+            server,
             "/",
             sink=bounded.cache,
             keep=bounded.cache.parse_list_item,
