@@ -89,7 +89,7 @@ def _measure(machines: int, limit: int) -> Cost:
     again, _ = _timed(caches.machines, machines)
     resident, kept = resident_bytes(os.getpid()) - before, len(caches.machines)
     began = time.process_time()
-    caches.machines.added(_machine(machines))
+    caches.machines.added(json.loads(_text(machines)))
     return Cost(kept, resident, first, again, taking, time.process_time() - began)
 
 
@@ -99,7 +99,7 @@ def _timed(cache: Cache[Any], machines: int) -> tuple[float, float]:
     read = 0.0
     cache.list_begins()
     for start in range(0, machines, _PAGE):
-        body = json.dumps([_machine(number) for number in range(start, min(start + _PAGE, machines))])
+        body = f"[{','.join(_text(number) for number in range(start, min(start + _PAGE, machines)))}]"
         began = time.process_time()
         objects += [item for item in json.loads(body) if cache.parse_list_item(item)]
         read += time.process_time() - began
@@ -108,34 +108,9 @@ def _timed(cache: Cache[Any], machines: int) -> tuple[float, float]:
     return read, time.process_time() - began
 
 
-def _machine(number: int) -> JsonObject:
-    name = f"prod-md-0-{number:06}-abcde"
-    return {
-        "metadata": {
-            "namespace": "team-a",
-            "name": name,
-            "uid": f"00000000-0000-0000-0000-{number:012}",
-            "resourceVersion": str(number),
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {"cluster.x-k8s.io/cluster-name": "prod", "topology.cluster.x-k8s.io/owned": ""},
-            "managedFields": list(_managed_fields()),
-        },
-        "spec": {
-            "clusterName": "prod",
-            "providerID": f"aws:///eu-central-1a/i-{number:017x}",
-            "version": "v1.34.1",
-            "bootstrap": {"dataSecretName": name},
-            "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "AWSMachine", "name": name},
-        },
-        "status": {
-            "addresses": [
-                {"type": "Hostname", "address": f"ip-10-{number >> 16}-{number >> 8 & 255}-{number & 255}"},
-                {"type": "InternalIP", "address": f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"},
-            ],
-            "conditions": [{"type": kind, "status": "True", "reason": "Ready"} for kind in ("Ready", "Available")],
-            "nodeRef": {"name": name},
-        },
-    }
+def _text(number: int) -> str:
+    address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+    return _TEMPLATE.replace("NUMBER", f"{number:07}").replace("ADDRESS", address)
 
 
 def _managed_fields() -> Iterator[JsonObject]:
@@ -143,6 +118,35 @@ def _managed_fields() -> Iterator[JsonObject]:
         fields: JsonObject = {f"f:field-{number}": {"f:value": {}} for number in range(12)}
         yield {"manager": manager, "operation": "Apply", "fieldsV1": {"f:status": fields}}
 
+
+_TEMPLATE: Final = json.dumps(
+    {
+        "metadata": {
+            "namespace": "team-a",
+            "name": "prod-md-0-NUMBER-abcde",
+            "uid": "00000000-0000-0000-0000-00000NUMBER",
+            "resourceVersion": "1NUMBER",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"cluster.x-k8s.io/cluster-name": "prod", "topology.cluster.x-k8s.io/owned": ""},
+            "managedFields": list(_managed_fields()),
+        },
+        "spec": {
+            "clusterName": "prod",
+            "providerID": "aws:///eu-central-1a/i-0123456789NUMBER",
+            "version": "v1.34.1",
+            "bootstrap": {"dataSecretName": "prod-md-0-NUMBER-abcde"},
+            "infrastructureRef": {"kind": "AWSMachine", "name": "prod-md-0-NUMBER-abcde"},
+        },
+        "status": {
+            "addresses": [
+                {"type": "Hostname", "address": "ip-NUMBER"},
+                {"type": "InternalIP", "address": "ADDRESS"},
+            ],
+            "conditions": [{"type": kind, "status": "True", "reason": "Ready"} for kind in ("Ready", "Available")],
+            "nodeRef": {"name": "ip-NUMBER"},
+        },
+    }
+)
 
 if __name__ == "__main__":
     raise SystemExit(main())
