@@ -205,7 +205,6 @@ class Caches:
         self.limits = limits
         self.over_limits = OverLimits()
         """The namespaces in which nothing is decided."""
-        self._limit_wakes: list[Callable[[str], None]] = []
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
         self._cluster_wakes: list[Callable[[ClusterKey], None]] = []
@@ -316,10 +315,6 @@ class Caches:
         self.shards = shards
         for wake in self._shard_wakes:
             wake()
-
-    def on_limits_changed(self, wake: Callable[[str], None]) -> None:
-        """Call ``wake`` with a namespace that exceeds a limit, or is within it again."""
-        self._limit_wakes.append(wake)
 
     def on_shards_changed(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` when the shards that this replica serves change."""
@@ -497,8 +492,6 @@ class Caches:
                 self.authorities.cluster_gone(key)
             if not self.policies.drops(namespace) and self.policies.get(namespace, key.name) is None:
                 self.authorities.policy_gone(key)
-        for wake in self._limit_wakes:
-            wake(namespace)
         for cluster in [cluster.key for cluster in self.clusters.values() if cluster.key.namespace == namespace]:
             self._wake_cluster(cluster)
 

@@ -18,8 +18,9 @@ from signer.model.namespace_limits import OverLimit, returns_at
 
 UNLIMITED: Final = sys.maxsize
 LISTS_AT_ONCE: Final = 2
-LIST_AGAIN_SECONDS: Final = 60.0
-"""Beyond ``LISTS_AT_ONCE``, one list of a collection in this time, because a list spans all namespaces."""
+LIST_AGAIN_SECONDS: Final = 600.0
+"""Beyond ``LISTS_AT_ONCE``, one list of a collection in this time: a list spans all namespaces, and at its end the
+event loop takes over all objects of those that are within their limits again."""
 
 
 class NamespaceBound:

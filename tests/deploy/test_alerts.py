@@ -25,6 +25,7 @@ from signer.gateway.metrics import GatewayMetrics
 from signer.model import condition as conditions
 from signer.model import decision
 from signer.model.documentation import DOCUMENTATION_URL
+from signer.model.namespace_limits import OverLimit
 from signer.model.policy import Mode
 from signer.model.reasons import Reason
 from signer.rotation import condition_types as rotation_conditions
@@ -178,6 +179,10 @@ def break_a_setting(scrape: Scrape) -> None:
     scrape.metrics.broken_attestor_settings.set(1)
 
 
+def exceed_a_limit(scrape: Scrape) -> None:
+    scrape.process = replace(scrape.process, over_limits=(OverLimit("machines", "team-a", 50_001, 50_000),))
+
+
 def stand_by(scrape: Scrape) -> None:
     """Only the leader reads the key."""
     scrape.process = replace(scrape.process, controller_key_readable=())
@@ -255,6 +260,7 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lose_watch, {"ManagementWatchFailing"}),
     (lose_the_controller_key, {"ControllerKeyUnreadable"}),
     (break_a_setting, {"AttestorSettingsBroken"}),
+    (exceed_a_limit, {"NamespaceOverLimit"}),
     (stand_by, set()),
     (lose_shards, {"ShardsNotOwned"}),
     (lambda scrape: scrape.fail(conditions.CLOCKS_AGREE), {"ClocksDiffer"}),

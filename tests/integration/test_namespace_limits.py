@@ -9,6 +9,7 @@ import pytest
 from signer.controller.status import unserved_policies
 from signer.kube.resources import (
     CLUSTERS_V1BETA2,
+    KUBEADM_CONFIGS_V1BETA2,
     MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
     Resource,
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 LIMIT = 10
 ENOUGH = LIMIT + 1
-LIMITS = NamespaceLimits(clusters=LIMIT, machines=LIMIT, attested_nodes=LIMIT, policies=LIMIT)
+LIMITS = NamespaceLimits(clusters=LIMIT, machines=LIMIT, kubeadm_configs=LIMIT, attested_nodes=LIMIT, policies=LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,8 @@ def submit(cluster: WorldCluster, machine: str) -> None:
 def test_too_many_machines(shared_harness: Harness, neighbour: WorldCluster) -> None:
     """The nodes that wait join without a restart, once the tenant has deleted enough."""
     harness = shared_harness
-    flooding = harness.cluster("flooding", namespace="many-machines")
+    claims = {"bootstrapTokens": {"matchMachines": "WithoutProviderID"}}
+    flooding = harness.cluster("flooding", namespace="many-machines", policy=claims)
     harness.join(flooding, "early")
     names = [f"flood-{number}" for number in range(LIMIT)]
     for name in names:
@@ -71,7 +73,8 @@ def test_too_many_machines(shared_harness: Harness, neighbour: WorldCluster) -> 
     message = harness.wait_for_event("NamespaceOverLimit", "flooding", "Cluster", "many-machines")
     assert "many-machines" in message
     assert harness.wait_for_condition(flooding, "Ready", "False")["reason"] == "NamespaceOverLimit"
-    harness.wait_for_condition(flooding, "MachineAddressesReadable", "Unknown")
+    for kind in ("MachineAddressesReadable", "ClaimedProviderIDsAgree"):
+        harness.wait_for_condition(flooding, kind, "Unknown")
     harness.join(neighbour)
     pending(flooding, "flood-9")
 
@@ -84,6 +87,22 @@ def test_too_many_machines(shared_harness: Harness, neighbour: WorldCluster) -> 
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
     assert_one_certificate(harness, flooding, "flood-9", "flood-9")
     harness.wait_for_condition(flooding, "Ready", "True")
+
+
+def test_too_many_kubeadm_configs(shared_harness: Harness, neighbour: WorldCluster) -> None:
+    """Whose tokens tell Machines apart. They have a cache of their own."""
+    harness = shared_harness
+    flooding = harness.cluster("flooding", namespace="many-configs")
+    owner = flooding.add_machine("owner", provider_id=provider_id("configured"))
+    names = [f"config-{number}" for number in range(ENOUGH)]
+    for number, name in enumerate(names):
+        flooding.add_kubeadm_config(name, f"abcd{number:02}.0123456789abcdef", owner)
+    condition = harness.wait_for_condition(flooding, "NamespaceWithinLimits", "False")
+    assert f"at least {ENOUGH} kubeadmconfigs" in condition["message"]
+    harness.join(neighbour)
+    remove(harness, KUBEADM_CONFIGS_V1BETA2, "many-configs", *names[:2])
+    harness.wait_for_condition(flooding, "Ready", "True")
+    harness.join(flooding, "with-few-configs")
 
 
 def test_too_many_clusters(shared_harness: Harness, neighbour: WorldCluster) -> None:

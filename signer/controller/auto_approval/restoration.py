@@ -104,7 +104,6 @@ class Restoration:
         """Deleted Clusters with saved bindings, which every resync finds again."""
         caches.on_cluster_change(self._on_change)
         caches.on_shards_changed(self._on_shards)
-        caches.on_limits_changed(self._on_limits)
 
     async def run(self) -> None:
         """Restore until cancelled. Start it once the caches are filled."""
@@ -122,11 +121,6 @@ class Restoration:
     def _on_shards(self) -> None:
         """Check all clusters again: a policy may have been deleted while another replica had the shard."""
         for cluster in list(self._concerned):
-            self._queue_if_due(cluster)
-
-    def _on_limits(self, namespace: str) -> None:
-        """Check the namespace's clusters again: a policy may have been deleted while it was over a limit."""
-        for cluster in [cluster for cluster in self._concerned if cluster.namespace == namespace]:
             self._queue_if_due(cluster)
 
     def _queue_if_due(self, cluster: ClusterKey) -> None:

@@ -134,7 +134,7 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ),
         (
             "attestors: {}\nmode: x",
-            "certificateAuthorities, floors, rotation, servingAddresses and ssh, and not 'mode'",
+            "certificateAuthorities, floors, namespaceLimits, rotation, servingAddresses and ssh, and not 'mode'",
         ),
         (
             "attestors: {}\n7: x",

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, cast
 
 import pytest
 
-from signer.kube.client import JsonObject
+from signer.configuration import Configuration
+from signer.explain import dry_run
+from signer.kube.client import Client, JsonObject
 from signer.kube.errors import Cause, Unreachable
 from signer.kube.watch import list_and_watch
+from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.floors import NO_FLOORS
 from signer.model.namespace_limits import NamespaceLimits, OverLimit
 from signer.model.reasons import Reason
 from signer.model.seal import ControllerKeys
+from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import Cache, ObjectKey
 from signer.store.caches import Caches
+from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.namespace_bound import LIST_AGAIN_SECONDS, LISTS_AT_ONCE, NamespaceBound
+from tests.unit.signer.store.over_limit import exceed, relist
 from tests.unit.signer.store.test_caches import VERSION
 
 LIMIT = 10
@@ -192,16 +198,21 @@ class Server:
         self.watches = list(watches)
         self.held = held
         self.lists = 0
+        self.broken_lists = 0
+        self.watch_ends: Callable[[], None] = lambda: None
 
     async def list_pages(self, path: str, params: Any = None, limit: int = 500, **_: Any) -> AsyncGenerator[JsonObject]:
         self.lists += 1
         yield {"metadata": {"resourceVersion": "1"}, "items": [dict(item) for item in self.held]}
+        if self.lists <= self.broken_lists:
+            raise Unreachable("cut", cause=Cause.TIMEOUT)
 
     async def watch(self, path: str, params: Any = None, **_: Any) -> AsyncGenerator[JsonObject]:
         if not self.watches:
             raise _Over
         for kind, item in self.watches.pop(0):
             yield {"type": kind, "object": item}
+        self.watch_ends()
         raise Unreachable("cut", cause=Cause.TIMEOUT)
 
 
@@ -241,6 +252,66 @@ async def test_the_loop_lists_again_as_soon_as_enough_is_deleted() -> None:
     assert server.lists == 2
     assert len(bounded.cache) == LIMIT
     assert bounded.told == [("many", True), ("many", False)]
+
+
+async def test_the_loop_lists_again_when_another_list_may_begin() -> None:
+    """Also where nothing of the collection changes any more."""
+    bounded = Bounded()
+    deletions = [("DELETED", manifest(f"m{number}", version="4")) for number in range(2)]
+    server = Server([("ADDED", manifest("m-last", version="2")), *deletions], [], held=objects(LIMIT))
+    for _ in range(LISTS_AT_ONCE):
+        assert bounded.bound._lists.take_if_there()
+    ended = 0
+
+    def time_passes() -> None:
+        nonlocal ended
+        ended += 1
+        bounded.at += LIST_AGAIN_SECONDS
+
+    server.watch_ends = time_passes
+    await played(server, bounded)
+    assert server.lists == 2
+    assert len(bounded.cache) == LIMIT
+
+
+async def test_the_loop_does_not_count_a_list_that_broke() -> None:
+    bounded = Bounded()
+    server = Server([], held=objects(LIMIT))
+    server.broken_lists = 1
+    await played(server, bounded)
+    assert len(bounded.cache) == LIMIT
+
+
+def test_requests_are_woken_by_both_changes() -> None:
+    """Those that wait, and those that were decided: their policy's condition changes."""
+    caches = Caches(VERSION, own_namespace="own", floors=NO_FLOORS, limits=LIMITS)
+    wakes: list[ClusterKey] = []
+    cluster = ClusterKey("team-a", "prod")
+    caches.clusters.applied({"metadata": {"namespace": "team-a", "name": "prod", "uid": "c"}, "spec": {}})
+    caches.on_cluster_change(wakes.append)
+    exceed(caches.machines, "team-a")
+    assert wakes == [cluster]
+    relist(caches.machines)
+    assert wakes == [cluster] * 2
+
+
+def test_kubeadm_configs_that_are_read_no_longer_stop_nothing() -> None:
+    """An operator may take the grant away."""
+    caches = Caches(VERSION, own_namespace="own", floors=NO_FLOORS)
+    tokens = BootstrapTokens(cast("Client", None), caches)
+    exceed(tokens._configs, "team-a")
+    assert [one.resource for one in caches.over_limits.of("team-a")] == ["kubeadmconfigs"]
+    tokens._new_cache()
+    assert caches.over_limits.of("team-a") == ()
+
+
+async def test_explain_has_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def discovered(source: object) -> ClusterAPIVersion:
+        return VERSION
+
+    monkeypatch.setattr(dry_run, "discover_cluster_api", discovered)
+    configuration = Configuration(namespace="own", namespace_limits=LIMITS)
+    assert (await dry_run.empty_caches(cast("Client", None), configuration)).limits == LIMITS
 
 
 LIMITS = NamespaceLimits(machines=1)

@@ -19,6 +19,7 @@ from signer.model.shard import SomeShards
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer.controller.support import Clock, registry
+from tests.unit.signer.store.over_limit import exceed
 
 
 class World:
@@ -77,6 +78,17 @@ async def test_a_policy_without_a_cluster_is_reported() -> None:
         await world.policies.check()
     assert world.reasons("prodd") == NOT_FOUND
     assert world.calls == ["get", "patch"]
+
+
+async def test_a_cluster_that_was_dropped_is_not_missing() -> None:
+    world = World()
+    world.policy("prod")
+    world.cluster("prod")
+    exceed(world.caches.clusters, "team-a")
+    for _ in range(3):
+        await world.policies.check()
+    over = ("False", "NamespaceOverLimit")
+    assert world.reasons("prod") == {"Ready": over, "NamespaceWithinLimits": over}
 
 
 async def test_a_cluster_that_is_created_shortly_after_its_policy() -> None:
