@@ -39,6 +39,9 @@ ADMINISTRATOR_GROUPS: Final = frozenset({"system:masters", "kubeadm:cluster-admi
 """kubeadm's groups of administrators, before and since 1.29."""
 KUBECONFIG_WARNING: Final = timedelta(days=30)
 """Before the end of a restricted kubeconfig."""
+SIGNERS_ROLE: Final = "node-attestation-workload"
+BUILTIN_SERVING_ROLE: Final = "node-attestation-builtin-serving"
+"""ClusterRoles of ``deploy/rbac/workload.yaml``."""
 EXTRA_CONNECTIONS: Final = 5
 """Connections per cluster besides those of the workers: for services and for relists."""
 
@@ -196,6 +199,15 @@ def kubeconfig_needs(key: ClusterKey, kubeconfig: KubeconfigInUse, now: datetime
 def making_command(key: ClusterKey) -> str:
     """The command that makes or renews the restricted kubeconfig."""
     return f"node-attestation-controller workload-kubeconfig {key}"
+
+
+def grant_remedy(key: ClusterKey, role: str) -> str:
+    """What to do where the controller may not decide requests in the workload cluster."""
+    signers = " with the signers of every attestor of the policy" if role == SIGNERS_ROLE else ""
+    return (
+        f"repeat {making_command(key)} with the flags of the features in use, or grant ClusterRole {role} of "
+        f"deploy/rbac/workload.yaml{signers}"
+    )
 
 
 async def _read(management: Get, key: ClusterKey, suffix: str) -> RestrictedKubeconfig | NoSecret:

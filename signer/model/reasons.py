@@ -87,6 +87,7 @@ class Reason(enum.StrEnum):
     MANAGEMENT_CLUSTER_UNREACHABLE = "ManagementClusterUnreachable"
     NAMESPACE_OVER_LIMIT = "NamespaceOverLimit"
     WORKLOAD_CLUSTER_UNREACHABLE = "WorkloadClusterUnreachable"
+    WORKLOAD_GRANT_MISSING = "WorkloadGrantMissing"
     AUDIT_LOG_UNAVAILABLE = "AuditLogUnavailable"
     INTERNAL_ERROR = "InternalError"
 
@@ -402,9 +403,16 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "[`namespaceLimits`](operating.md#namespace-limits).",
         ),
         Reason.WORKLOAD_CLUSTER_UNREACHABLE: ReasonExplanation(
-            "The controller could not write the decision to the workload cluster. Status 403 in the message means that "
-            "a grant is missing.",
-            "Check the workload API server and Secret `<cluster>-kubeconfig`, or the [grants](operating.md#grants).",
+            "The controller could not write the decision to the workload cluster.",
+            "Check the workload API server and Secret `<cluster>-kubeconfig`.",
+        ),
+        Reason.WORKLOAD_GRANT_MISSING: ReasonExplanation(
+            "The workload API server answered 403 when the controller wrote the decision: the controller's user lacks "
+            "a grant, or admission refused the write. A restricted kubeconfig has rights for the attestors that the "
+            "policy authorized when `workload-kubeconfig` made it.",
+            "Repeat `node-attestation-controller workload-kubeconfig NAMESPACE/NAME` with the flags of the features in "
+            "use, or grant ClusterRole `node-attestation-workload` of `deploy/rbac/workload.yaml` with the signers of "
+            "every attestor of the policy; see [grants](operating.md#grants).",
         ),
         Reason.AUDIT_LOG_UNAVAILABLE: ReasonExplanation(
             "The request may be approved, but the controller cannot write the decision to the audit log. Or the "

@@ -137,6 +137,7 @@ PLACES: Final[Mapping[Reason, Place]] = {
     Reason.MANAGEMENT_CLUSTER_UNREACHABLE: Place(_W, Whose.OPERATOR),
     Reason.NAMESPACE_OVER_LIMIT: Place(_W, Whose.OPERATOR),
     Reason.WORKLOAD_CLUSTER_UNREACHABLE: Place(_W, Whose.OPERATOR),
+    Reason.WORKLOAD_GRANT_MISSING: Place(_W, Whose.OPERATOR),
     Reason.AUDIT_LOG_UNAVAILABLE: Place(_W, Whose.OPERATOR),
     Reason.INTERNAL_ERROR: Place(_W, Whose.OPERATOR),
 }

@@ -403,9 +403,11 @@ def test_without_the_verb_on_its_signer_nothing_is_approved(
     start()
     cluster.submit_with_token(node(cluster, WORKER).client_request("join"))
     event = management_cluster.client.wait_for_any(
-        EVENTS.collection(cluster.namespace), lambda event: event["reason"] == "WorkloadClusterUnreachable"
+        EVENTS.collection(cluster.namespace), lambda event: event["reason"] == "WorkloadGrantMissing"
     )
     assert "403 Forbidden" in event["message"]
+    assert f"repeat node-attestation-controller workload-kubeconfig {cluster.key} with" in event["message"]
+    assert "grant ClusterRole node-attestation-workload of deploy/rbac/workload.yaml" in event["message"]
     assert cluster.verdict("join").condition == ""
     assert cluster.client().get(CERTIFICATE_SIGNING_REQUESTS.object("join"))["status"] == {}
 
@@ -422,9 +424,10 @@ def test_without_the_verb_on_the_builtin_signer_its_requests_wait(
     kubelet = worker.connection(cluster.api.connection(), cluster.wait_until_decided("join").certificate)
     cluster.submit(builtin_serving_request("built-in", WORKER, [WORKER]), kubelet)
     event = management_cluster.client.wait_for_any(
-        EVENTS.collection(cluster.namespace), lambda event: event["reason"] == "WorkloadClusterUnreachable"
+        EVENTS.collection(cluster.namespace), lambda event: event["reason"] == "WorkloadGrantMissing"
     )
     assert "403 Forbidden" in event["message"]
+    assert "grant ClusterRole node-attestation-builtin-serving of deploy/rbac/workload.yaml" in event["message"]
     assert cluster.verdict("built-in").condition == ""
 
 

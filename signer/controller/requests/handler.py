@@ -19,9 +19,10 @@ from signer.controller.requests.reporter import Reporter
 from signer.controller.requests.workers import SharedWorkerPool, Workers
 from signer.controller.telemetry.logs import log_context
 from signer.controller.telemetry.metrics import Metrics
+from signer.controller.workload_access import BUILTIN_SERVING_ROLE, SIGNERS_ROLE, grant_remedy
 from signer.decision.decider import DecidedRequest, Decider, deferral_of
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
+from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.supervision import is_cancelled, isolated
 from signer.kube.workqueue import QueueClosed
@@ -41,7 +42,12 @@ from signer.model.decision import (
 )
 from signer.model.flow import Flow, PriorityLevel
 from signer.model.reasons import Reason
-from signer.model.signing_request import Parsed, SigningRequest
+from signer.model.signing_request import (
+    BuiltinServingRequest,
+    MalformedBuiltinServingRequest,
+    Parsed,
+    SigningRequest,
+)
 from signer.rules.request import claimed_provider_id
 from signer.store.caches import REACHED_AGAIN
 
@@ -158,11 +164,19 @@ class RequestHandler:
         except ApiError as error:
             if isinstance(error, Unauthorized):
                 self._reachability.failed(error)  # otherwise the watch keeps running on the rejected credentials
-            decision = deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
+            decision = self._not_published(error, decided_request.parsed)
         if isinstance(decision, Approve):
             await self._decider.answered(decision)
         self._conclude(name, manifest, decided_request, decision)
         self._metrics.handling_seconds.labels(type(decision).__name__).observe(self._monotonic() - started)
+
+    def _not_published(self, error: ApiError, parsed: Parsed) -> Defer:
+        """A 403 is an answer of a reachable API server, and another call gets the same one until somebody acts."""
+        if not isinstance(error, Forbidden):
+            return deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
+        builtin = isinstance(parsed, BuiltinServingRequest | MalformedBuiltinServingRequest)
+        remedy = grant_remedy(self._key, BUILTIN_SERVING_ROLE if builtin else SIGNERS_ROLE)
+        return Defer(Reason.WORKLOAD_GRANT_MISSING, printable(f"{error}: {remedy}"))
 
     async def _yield_to_others(self, flow: Flow) -> None:
         """Yield the event loop before a decision.

@@ -158,7 +158,8 @@ class Reporter:
             for machine in machines:
                 for listener in self._listeners:
                     listener.decided(machine, decision, hint)
-        _LOG.info(
+        _LOG.log(
+            logging.WARNING if reason == Reason.WORKLOAD_GRANT_MISSING else logging.INFO,
             "decided",
             extra={
                 "cluster": str(self._key),

@@ -455,3 +455,16 @@ async def test_an_approval_of_a_builtin_request_is_routine() -> None:
     fleet.report(DENIED)
     fleet.report(ApproveOnly(builders.NODE, Reason.ATTESTED, "attested"), builtin_request())
     assert [event.reason for event in fleet.recorded] == ["NodeNameMismatch"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "level"),
+    [(Reason.WORKLOAD_GRANT_MISSING, logging.WARNING), (Reason.WORKLOAD_CLUSTER_UNREACHABLE, logging.INFO)],
+)
+def test_a_missing_grant_is_a_warning(caplog: pytest.LogCaptureFixture, reason: Reason, level: int) -> None:
+    """It is logged once: the request is decided again and again meanwhile."""
+    announcing, _ = reporter()
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            announcing.report("csr", request(), Defer(reason, "403 Forbidden"))
+    assert [record.levelno for record in caplog.records] == [level]
