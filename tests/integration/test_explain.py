@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from attestors.wire import pem
-from attestors.wire.names import SSH_HOST_KEYS_OID, Purpose
+from attestors.wire.names import SSH_HOST_KEYS_OID, BuiltinSigner, Purpose
 from attestors.wire.node_access import NodeAccess
 from attestors.wire.ssh.signatures import public_key_of
 from signer.cli import explain as cli_explain
@@ -296,6 +296,36 @@ def test_signers_of_others(cluster: WorldCluster, explain: Explain) -> None:
     code, report = explain("other")
     assert (code, report["verdict"], report["checks"]) == (6, "not ours", [])
     assert "example.com/signer" in report["message"]
+
+
+@pytest.mark.parametrize("mode", ["Observe", "Enforce"])
+def test_the_built_in_client_signer(harness: Harness, explain: Explain, mode: str) -> None:
+    """It is no unknown signer: the mode tells what becomes of its requests."""
+    cluster = harness.cluster(policy={"mode": mode})
+    request = b"".join(blocks_of(node_of(cluster, "worker-1")))
+    plant(cluster, manifest_of("joins", request, BuiltinSigner.KUBELET_CLIENT.value))
+    code, report = explain("joins")
+    assert (code, report["verdict"], report["checks"]) == (6, "not ours", [])
+    said = report["message"]
+    assert said.startswith("kubernetes.io/kube-apiserver-client-kubelet is the built-in signer of kubelets' client")
+    assert ("kube-controller-manager decides them by kubeadm's auto-approval bindings" in said) is (mode == "Observe")
+    assert ("they stay Pending. The policy's condition AutoApprovalRemoved says" in said) is (mode == "Enforce")
+    assert "install kubelet-authenticator on it (docs/node.md)" in report["remedy"]
+    assert report["documentation"].endswith("/node/")
+    assert (ROOT / "docs/node.md").is_file()
+    if mode == "Observe":
+        assert report["remedy"].startswith("Nothing to do under Observe.")
+        harness.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
+        assert explain("joins")[1]["remedy"].startswith("Under mode Enforce: If a node of yours sent")
+        return
+    for username, otherwise in (
+        ("system:bootstrap:gm1siz", "deleting Secret kube-system/bootstrap-token-gm1siz in the workload cluster."),
+        ("system:node:worker-1", "somebody has the client certificate of node worker-1: treat that node as"),
+        ("\x1b[31m", "find out what posts requests as \\x1b[31m."),
+    ):
+        name = f"of-{len(username)}"
+        plant(cluster, manifest_of(name, request, BuiltinSigner.KUBELET_CLIENT.value), (username, ()))
+        assert otherwise in explain(name)[1]["remedy"]
 
 
 def test_the_cluster_is_one_of_the_namespace(cluster: WorldCluster, explain: Explain) -> None:
