@@ -14,7 +14,13 @@ from attestors.registry import AttestorFailed, AttestorUnavailable, Registry, at
 from attestors.wire.names import BuiltinSigner, SignerName, parse_signer_name
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
 from signer.explain.builtin_client import PAGE, left_to_others
-from signer.explain.current_conditions import CurrentConditions, as_posted, current_conditions_of
+from signer.explain.current_conditions import (
+    Answered,
+    CurrentConditions,
+    NotAnswered,
+    as_posted,
+    current_conditions_of,
+)
 from signer.explain.dry_run import Circumstances, DryRunResult, judge
 from signer.explain.findings import Finding
 from signer.explain.next_commands import Named, next_commands
@@ -90,6 +96,8 @@ class Explanation:
     """The time as of which it was decided."""
     current: CurrentConditions
     """The conditions that it has already."""
+    answered: Answered | NotAnswered
+    """How it was decided, if it is; the verdict is then that on a new request with the same content."""
     findings: tuple[Finding, ...]
     verdict: Verdict
     reason: str
@@ -128,7 +136,8 @@ async def explain(
     if dry_run_result.makes_key:
         secret = f"Secret {around.configuration.namespace}/{SECRET_NAME}"
         notes = (*notes, f"{secret} does not exist, so no AttestedNode counts: {MISSING_KEY_REMEDY}.")
-    return _explained(manifest, key, around, at, dry_run_result, current, notes), dry_run_result
+    answered = current.answered if settled else NotAnswered()
+    return _explained(manifest, key, around, at, dry_run_result, current, answered, notes), dry_run_result
 
 
 def _explained(
@@ -138,6 +147,7 @@ def _explained(
     at: datetime,
     dry_run_result: DryRunResult,
     current: CurrentConditions,
+    answered: Answered | NotAnswered,
     notes: tuple[str, ...],
 ) -> Explanation:
     parsed, decision = dry_run_result.decided_request.parsed, dry_run_result.decided_request.decision
@@ -164,6 +174,7 @@ def _explained(
         request=request,
         at=at,
         current=current,
+        answered=answered,
         findings=() if verdict in _NOT_DECIDED else dry_run_result.findings.in_order(is_builtin),
         verdict=verdict,
         reason=reason,

@@ -144,13 +144,31 @@ def test_decided_requests_are_explained_too(harness: Harness, cluster: WorldClus
     assert "kubectl describe machine --namespace default worker-1" in report["commands"]
     cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "somebody-else"}]})
     code, report = explain("wrong")
-    assert (code, report["verdict"]) == (0, "approve")
+    assert (code, report["verdict"]) == (4, "approve"), "what was decided counts"
+    assert report["answered"] == {"answer": "denied", "reason": "NodeNameMismatch", "message": condition["message"]}
+    lines = explain.text("wrong")[1].splitlines()
+    assert lines[0] == "CSR wrong of Cluster default/workload was denied (NodeNameMismatch)"
+    assert lines[1].startswith("Status   Denied (NodeNameMismatch): the request is for node somebody-else")
+    assert "Now      a new request with the same content would be approved (Attested)" in lines
+    explain.configured = False
+    code, text = explain.text("wrong")
+    assert (code, text.splitlines()[0]) == (4, lines[0]), "not what this installation lacks"
+    explain.configured = True
     harness.join(cluster)  # its Machine comes later: the other name is known by then
     cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("right"))
     assert cluster.wait_until_decided("right").reason == "Attested"
     code, report = explain("right")
     assert (code, report["verdict"], report["standing"]["certificate"]) == (0, "approve", True)
     assert report["wouldWrite"] == []  # reserved and journaled
+    cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "renamed"}]})
+    code, report = explain("right")
+    assert (code, report["verdict"], report["answered"]["answer"]) == (0, "wait", "approved")
+    code, text = explain.text("right")
+    assert (code, text.splitlines()[0]) == (0, "CSR right of Cluster default/workload was approved (Attested)")
+    assert "Now      a new request with the same content waits (" in text
+    assert "Remedy   Nothing to do: this request was approved." in text
+    assert text.count("Status   Approved (Attested)") == 1
+    assert "Retry" not in text
 
 
 def test_with_the_controllers_own_grants(
@@ -374,6 +392,11 @@ def test_a_request_approved_by_another_client(harness: Harness, cluster: WorldCl
     harness.run()
     verdict = cluster.wait_until_decided("join")
     assert (verdict.condition, verdict.reason, verdict.message) == ("Failed", report["reason"], report["message"])
+    code, text = explain.text("join")
+    assert (code, text.splitlines()[0]) == (
+        4,
+        "CSR join of Cluster default/workload was marked as failed (ApprovedByOthers)",
+    )
 
 
 # The same end as the controller's
