@@ -2,7 +2,7 @@
 
 Exit codes: 0 success; 1 failure at run time, or ``audit`` found a fault; 2 wrong usage or configuration; 3 ``check``,
 ``preflight`` or ``status`` found something that needs attention; 4 ``run`` lost its Lease. ``explain``: 0 the request
-would be approved or challenged, 4 it would be denied, 5 it waits, 6 it is left alone. ``rotate``: 3 as above, 4 the
+was or would be approved or challenged, 4 denied, 5 it waits, 6 it is left alone. ``rotate``: 3 as above, 4 the
 controller rejected the order, 5 the rotation waits for a person, or the controller did not answer, 6 the caller
 declined. ``node-access preflight``: 3 other ways in are declared, 5 not known. ``ssh-sign --exec``: that of ``ssh``.
 All commands: 74 standard output cannot be written, 130 interrupted, 141 broken pipe.

@@ -25,6 +25,7 @@ from signer.cli.remedies import remedy_of
 from signer.configuration import Configuration, every_attestor, operator_settings
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.workload_access import WorkloadAccessRefused
+from signer.explain.current_conditions import Answer, Answered
 from signer.explain.dry_run import Circumstances
 from signer.explain.explanation import Explanation, Verdict, explain
 from signer.explain.manifests import UnreadableManifests, manifests_in
@@ -55,7 +56,14 @@ _EXIT_CODES: Final = {
     Verdict.NOT_OURS: EXIT_NOT_DECIDED,
     Verdict.NOT_KNOWN: EXIT_NOT_DECIDED,
 }
-_ANSWERED: Final = frozenset({Verdict.APPROVE, Verdict.CHALLENGE, Verdict.DENY, Verdict.FAIL})
+_ANSWER_EXIT_CODES: Final = {
+    Answer.APPROVED: 0,
+    Answer.CHALLENGED: 0,
+    Answer.DENIED: EXIT_DENIED,
+    Answer.FAILED: EXIT_DENIED,
+}
+"""Of a request that is decided: what was decided counts, and not what a dry run says now."""
+_ANSWER_EXPECTED: Final = frozenset({Verdict.APPROVE, Verdict.CHALLENGE, Verdict.DENY, Verdict.FAIL})
 _ANSWER_EXPECTED_WITHIN: Final = timedelta(minutes=1)
 """A running controller answers sooner, even under load."""
 NO_SETTINGS: Final = (
@@ -82,7 +90,8 @@ def run_explain(options: argparse.Namespace) -> int:
         print_result(options.output, lambda: no_request_as_json(found), lambda console: show_no_request(found, console))
         return EXIT_NOT_DECIDED
     print_result(options.output, lambda: as_json(found), lambda console: show(found, console, every_check=options.all))
-    return _EXIT_CODES[found.verdict]
+    answered = found.answered
+    return _ANSWER_EXIT_CODES[answered.answer] if isinstance(answered, Answered) else _EXIT_CODES[found.verdict]
 
 
 async def _live(options: argparse.Namespace, subject: Subject) -> Explanation | NoRequest:
@@ -132,7 +141,7 @@ def _overdue(explained: Explanation) -> tuple[str, ...]:
         waits = explained.at - parse_time(explained.request.created)
     except ValueError:
         return ()
-    if explained.current.conditions or explained.verdict not in _ANSWERED or waits < _ANSWER_EXPECTED_WITHIN:
+    if explained.current.conditions or explained.verdict not in _ANSWER_EXPECTED or waits < _ANSWER_EXPECTED_WITHIN:
         return ()
     return (
         f"The request has waited since {explained.request.created} without an answer. Check that the controller runs, "

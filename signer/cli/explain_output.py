@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from signer.cli.machine_output import machine_as_json
+from signer.explain.current_conditions import Answer, Answered, NotAnswered
 from signer.explain.explanation import Explanation, Verdict
 from signer.explain.findings import Finding, Outcome
 from signer.explain.no_request import NoRequest
@@ -36,6 +37,14 @@ _VERDICTS: Final = {
     Verdict.NOT_KNOWN: ("has an attestor that is not installed here", "yellow"),
 }
 
+_ANSWERS: Final = {
+    Answer.APPROVED: ("was approved", "green"),
+    Answer.CHALLENGED: ("was challenged", "green"),
+    Answer.DENIED: ("was denied", "bold red"),
+    Answer.FAILED: ("was marked as failed", "bold red"),
+}
+_DONE: Final = frozenset({Answer.APPROVED, Answer.CHALLENGED})
+
 
 def as_json(explained: Explanation) -> dict[str, Any]:
     """The whole explanation as JSON. Fields are only ever added."""
@@ -54,6 +63,7 @@ def as_json(explained: Explanation) -> dict[str, Any]:
             ],
             "certificate": explained.current.has_certificate,
         },
+        "answered": _answered(explained.answered),
         "checks": [_finding(one) for one in explained.findings],
         "verdict": explained.verdict.value,
         "reason": explained.reason,
@@ -67,6 +77,13 @@ def as_json(explained: Explanation) -> dict[str, Any]:
         "commands": list(explained.commands),
         "notes": list(explained.notes),
     }
+
+
+def _answered(found: Answered | NotAnswered) -> dict[str, str] | None:
+    """None if the request is not decided."""
+    if isinstance(found, NotAnswered):
+        return None
+    return {"answer": found.answer.value, "reason": found.reason, "message": found.message}
 
 
 def _host_certificates(found: HostCertificates) -> dict[str, Any] | None:
@@ -118,13 +135,7 @@ def show(explained: Explanation, console: Console, *, every_check: bool = False)
 
     ``every_check`` also prints the table of all checks and steps.
     """
-    request = explained.request
-    verdict, style = _VERDICTS[explained.verdict]
-    reason = f" ({explained.reason})" if explained.reason else ""
-    name = request.name or "without a name"
-    console.print(
-        Text.assemble("CSR ", (name, "bold"), f" of Cluster {explained.cluster} ", (f"{verdict}{reason}", style))
-    )
+    _show_headline(explained, console)
     stopped = [one for one in explained.findings if one.outcome is Outcome.STOPPED]
     for one in stopped:
         number = f" {one.number}" if one.number else ""
@@ -132,11 +143,10 @@ def show(explained: Explanation, console: Console, *, every_check: bool = False)
         _paragraph(console, "Found", one.comparison.found)
         _paragraph(console, "Expected", one.comparison.expected)
     _paragraph(console, "What", explained.message)
-    _paragraph(console, "Why", explained.cause)
-    _paragraph(console, "Remedy", explained.remedy)
+    _show_remedy(explained, console)
     if explained.documentation:  # unwrapped, so that a terminal can open it
         console.print(Text.assemble(("See".ljust(_HEAD_WIDTH + 1), "bold"), explained.documentation), soft_wrap=True)
-    if explained.retry_after is not None:
+    if explained.retry_after is not None and isinstance(explained.answered, NotAnswered):
         _paragraph(
             console, "Retry", f"after {explained.retry_after}, or as soon as an object that it waits for changes"
         )
@@ -156,18 +166,54 @@ def show(explained: Explanation, console: Console, *, every_check: bool = False)
             console.print(Text(f"  {command}"), soft_wrap=True)
 
 
+def _show_headline(explained: Explanation, console: Console) -> None:
+    """Print what the request is or was decided to be; of a decided one also what a dry run says now."""
+    verdict, style = _VERDICTS[explained.verdict]
+    says = f"{verdict}{_in_parentheses(explained.reason)}"
+    answered, shown = explained.answered, says
+    if isinstance(answered, Answered):
+        text, style = _ANSWERS[answered.answer]
+        shown = f"{text}{_in_parentheses(answered.reason)}"
+    name = explained.request.name or "without a name"
+    console.print(Text.assemble("CSR ", (name, "bold"), f" of Cluster {explained.cluster} ", (shown, style)))
+    if isinstance(answered, Answered):
+        _show_status(explained, console)
+        _paragraph(console, "Now", f"a new request with the same content {says}")
+
+
+def _in_parentheses(reason: str) -> str:
+    return f" ({reason})" if reason else ""
+
+
+def _show_remedy(explained: Explanation, console: Console) -> None:
+    """Print why, and what to do. For a request that was approved, nothing that a dry run says now is to be mended."""
+    answered = explained.answered
+    is_ours = explained.verdict not in (Verdict.NOT_OURS, Verdict.NOT_KNOWN)
+    if is_ours and isinstance(answered, Answered) and answered.answer in _DONE:
+        _paragraph(console, "Remedy", f"Nothing to do: this request {_ANSWERS[answered.answer][0]}.")
+        return
+    _paragraph(console, "Why", explained.cause)
+    _paragraph(console, "Remedy", explained.remedy)
+
+
+def _show_status(explained: Explanation, console: Console) -> None:
+    """Print the current conditions."""
+    for one in explained.current.conditions:
+        _paragraph(console, "Status", f"{one.type} ({one.reason}): {one.message}")
+    if explained.current.has_certificate:
+        _paragraph(console, "Status", "The certificate has been issued.")
+
+
 def _show_request(explained: Explanation, console: Console) -> None:
-    """Print who requested what and when, and the current conditions."""
+    """Print who requested what and when, and the current conditions of a request that is not decided."""
     request = explained.request
     signer, requester = request.signer_name or "no signer", request.requester or "an unknown user"
     console.print()
     _paragraph(console, "Signer", signer)
     _paragraph(console, "From", f"{requester}, {request.created or 'undated'}")
     _paragraph(console, "As of", format_time(explained.at))
-    for one in explained.current.conditions:
-        _paragraph(console, "Status", f"{one.type} ({one.reason}): {one.message}")
-    if explained.current.has_certificate:
-        _paragraph(console, "Status", "The certificate has been issued.")
+    if isinstance(explained.answered, NotAnswered):
+        _show_status(explained, console)
 
 
 def _counted(findings: Sequence[Finding]) -> str:

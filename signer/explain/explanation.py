@@ -11,9 +11,16 @@ from typing import Any, Final
 
 from attestors.contract import ExplainsReasons, ReasonExplanation
 from attestors.registry import AttestorFailed, AttestorUnavailable, Registry, attestor_code
-from attestors.wire.names import SignerName, parse_signer_name
+from attestors.wire.names import BuiltinSigner, SignerName, parse_signer_name
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
-from signer.explain.current_conditions import CurrentConditions, as_posted, current_conditions_of
+from signer.explain.builtin_client import PAGE, left_to_others
+from signer.explain.current_conditions import (
+    Answered,
+    CurrentConditions,
+    NotAnswered,
+    as_posted,
+    current_conditions_of,
+)
 from signer.explain.dry_run import Circumstances, DryRunResult, judge
 from signer.explain.findings import Finding
 from signer.explain.next_commands import Named, next_commands
@@ -31,7 +38,7 @@ from signer.model.decision import (
     Refused,
     printable,
 )
-from signer.model.documentation import reason_url
+from signer.model.documentation import page_url, reason_url
 from signer.model.fields import mapping_of, text_of
 from signer.model.host_keys import NOT_ASKED, HostCertificates
 from signer.model.reasons import EXPLANATIONS, Reason
@@ -89,6 +96,8 @@ class Explanation:
     """The time as of which it was decided."""
     current: CurrentConditions
     """The conditions that it has already."""
+    answered: Answered | NotAnswered
+    """How it was decided, if it is; the verdict is then that on a new request with the same content."""
     findings: tuple[Finding, ...]
     verdict: Verdict
     reason: str
@@ -96,7 +105,7 @@ class Explanation:
     cause: str
     remedy: str
     documentation: str
-    """Address of the reason's documentation; empty without a reason."""
+    """Address of the page that says more, such as on the reason; empty if there is none."""
     retry_after: timedelta | None
     """When the controller retries a waiting request, unless an event comes first. None: by the queue's backoff."""
     host_certificates: HostCertificates
@@ -127,7 +136,8 @@ async def explain(
     if dry_run_result.makes_key:
         secret = f"Secret {around.configuration.namespace}/{SECRET_NAME}"
         notes = (*notes, f"{secret} does not exist, so no AttestedNode counts: {MISSING_KEY_REMEDY}.")
-    return _explained(manifest, key, around, at, dry_run_result, current, notes), dry_run_result
+    answered = current.answered if settled else NotAnswered()
+    return _explained(manifest, key, around, at, dry_run_result, current, answered, notes), dry_run_result
 
 
 def _explained(
@@ -137,6 +147,7 @@ def _explained(
     at: datetime,
     dry_run_result: DryRunResult,
     current: CurrentConditions,
+    answered: Answered | NotAnswered,
     notes: tuple[str, ...],
 ) -> Explanation:
     parsed, decision = dry_run_result.decided_request.parsed, dry_run_result.decided_request.decision
@@ -153,21 +164,24 @@ def _explained(
     provider = signer.provider if isinstance(signer, SignerName) else ""
     cause, remedy = _explanation_of(reason, verdict, provider, around.registry)
     unheeded = _unheeded(manifest, key, around, dry_run_result)
+    documentation = reason_url(reason, provider) if reason else ""
     if isinstance(unheeded, Unheeded):
         verdict, reason, message, cause, remedy = Verdict.NOT_OURS, "", unheeded.message, "", unheeded.remedy
+        documentation = unheeded.documentation
     named = Named(key, around.configuration.namespace, request.name, _claimed(dry_run_result, key))
     return Explanation(
         cluster=key,
         request=request,
         at=at,
         current=current,
+        answered=answered,
         findings=() if verdict in _NOT_DECIDED else dry_run_result.findings.in_order(is_builtin),
         verdict=verdict,
         reason=reason,
         message=message,
         cause=cause,
         remedy=remedy,
-        documentation=reason_url(reason, provider) if reason else "",
+        documentation=documentation,
         retry_after=decision.retry_after if isinstance(decision, Defer) else None,
         host_certificates=decision.host_certificates if isinstance(decision, Approve) else NOT_ASKED,
         intended=dry_run_result.intended,
@@ -187,6 +201,8 @@ class Unheeded:
 
     message: str
     remedy: str
+    documentation: str = ""
+    """Address of the page that says more, if there is one."""
 
 
 def _unheeded(
@@ -212,6 +228,10 @@ def _unheeded(
             printable(f"it is ignored: {error}"),
             "No API server stores such a request, or no node needs one this large.",
         )
+    spec = mapping_of(manifest, "spec")
+    if text_of(spec, "signerName") == BuiltinSigner.KUBELET_CLIENT.value:
+        left = left_to_others(key, dry_run_result.caches, text_of(spec, "username"))
+        return Unheeded(left.message, left.remedy, page_url(PAGE))
     return Heeded()
 
 

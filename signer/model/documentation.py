@@ -25,3 +25,8 @@ def reason_url(reason: str, provider: str) -> str:
     has_heading = reason in _CORE or provider in DOCUMENTED_ATTESTORS
     anchor = reason.lower() if has_heading and _WORD.fullmatch(reason) else ATTESTORS_SECTION
     return f"{DOCUMENTATION_URL}/troubleshooting/#{anchor}"
+
+
+def page_url(page: str) -> str:
+    """URL of a page of the documents, by its name in ``docs`` without ``.md``."""
+    return f"{DOCUMENTATION_URL}/{page}/"

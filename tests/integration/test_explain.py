@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from attestors.wire import pem
-from attestors.wire.names import SSH_HOST_KEYS_OID, Purpose
+from attestors.wire.names import SSH_HOST_KEYS_OID, BuiltinSigner, Purpose
 from attestors.wire.node_access import NodeAccess
 from attestors.wire.ssh.signatures import public_key_of
 from signer.cli import explain as cli_explain
@@ -144,13 +144,31 @@ def test_decided_requests_are_explained_too(harness: Harness, cluster: WorldClus
     assert "kubectl describe machine --namespace default worker-1" in report["commands"]
     cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "somebody-else"}]})
     code, report = explain("wrong")
-    assert (code, report["verdict"]) == (0, "approve")
+    assert (code, report["verdict"]) == (4, "approve"), "what was decided counts"
+    assert report["answered"] == {"answer": "denied", "reason": "NodeNameMismatch", "message": condition["message"]}
+    lines = explain.text("wrong")[1].splitlines()
+    assert lines[0] == "CSR wrong of Cluster default/workload was denied (NodeNameMismatch)"
+    assert lines[1].startswith("Status   Denied (NodeNameMismatch): the request is for node somebody-else")
+    assert "Now      a new request with the same content would be approved (Attested)" in lines
+    explain.configured = False
+    code, text = explain.text("wrong")
+    assert (code, text.splitlines()[0]) == (4, lines[0]), "not what this installation lacks"
+    explain.configured = True
     harness.join(cluster)  # its Machine comes later: the other name is known by then
     cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("right"))
     assert cluster.wait_until_decided("right").reason == "Attested"
     code, report = explain("right")
     assert (code, report["verdict"], report["standing"]["certificate"]) == (0, "approve", True)
     assert report["wouldWrite"] == []  # reserved and journaled
+    cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "renamed"}]})
+    code, report = explain("right")
+    assert (code, report["verdict"], report["answered"]["answer"]) == (0, "wait", "approved")
+    code, text = explain.text("right")
+    assert (code, text.splitlines()[0]) == (0, "CSR right of Cluster default/workload was approved (Attested)")
+    assert "Now      a new request with the same content waits (" in text
+    assert "Remedy   Nothing to do: this request was approved." in text
+    assert text.count("Status   Approved (Attested)") == 1
+    assert "Retry" not in text
 
 
 def test_with_the_controllers_own_grants(
@@ -298,6 +316,36 @@ def test_signers_of_others(cluster: WorldCluster, explain: Explain) -> None:
     assert "example.com/signer" in report["message"]
 
 
+@pytest.mark.parametrize("mode", ["Observe", "Enforce"])
+def test_the_built_in_client_signer(harness: Harness, explain: Explain, mode: str) -> None:
+    """It is no unknown signer: the mode tells what becomes of its requests."""
+    cluster = harness.cluster(policy={"mode": mode})
+    request = b"".join(blocks_of(node_of(cluster, "worker-1")))
+    plant(cluster, manifest_of("joins", request, BuiltinSigner.KUBELET_CLIENT.value))
+    code, report = explain("joins")
+    assert (code, report["verdict"], report["checks"]) == (6, "not ours", [])
+    said = report["message"]
+    assert said.startswith("kubernetes.io/kube-apiserver-client-kubelet is the built-in signer of kubelets' client")
+    assert ("kube-controller-manager decides them by kubeadm's auto-approval bindings" in said) is (mode == "Observe")
+    assert ("they stay Pending. The policy's condition AutoApprovalRemoved says" in said) is (mode == "Enforce")
+    assert "install kubelet-authenticator on it (docs/node.md)" in report["remedy"]
+    assert report["documentation"].endswith("/node/")
+    assert (ROOT / "docs/node.md").is_file()
+    if mode == "Observe":
+        assert report["remedy"].startswith("Nothing to do under Observe.")
+        harness.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
+        assert explain("joins")[1]["remedy"].startswith("Under mode Enforce: If a node of yours sent")
+        return
+    for username, otherwise in (
+        ("system:bootstrap:gm1siz", "deleting Secret kube-system/bootstrap-token-gm1siz in the workload cluster."),
+        ("system:node:worker-1", "somebody has the client certificate of node worker-1: treat that node as"),
+        ("\x1b[31m", "find out what posts requests as \\x1b[31m."),
+    ):
+        name = f"of-{len(username)}"
+        plant(cluster, manifest_of(name, request, BuiltinSigner.KUBELET_CLIENT.value), (username, ()))
+        assert otherwise in explain(name)[1]["remedy"]
+
+
 def test_the_cluster_is_one_of_the_namespace(cluster: WorldCluster, explain: Explain) -> None:
     assert explain.text("join", "--namespace", "elsewhere", cluster="workload")[0] == 1
     assert "Cluster elsewhere/workload does not exist: there is default/workload" in explain.error
@@ -344,6 +392,11 @@ def test_a_request_approved_by_another_client(harness: Harness, cluster: WorldCl
     harness.run()
     verdict = cluster.wait_until_decided("join")
     assert (verdict.condition, verdict.reason, verdict.message) == ("Failed", report["reason"], report["message"])
+    code, text = explain.text("join")
+    assert (code, text.splitlines()[0]) == (
+        4,
+        "CSR join of Cluster default/workload was marked as failed (ApprovedByOthers)",
+    )
 
 
 def test_a_request_that_was_approved_under_a_key_of_nobody(

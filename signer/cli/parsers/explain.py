@@ -14,8 +14,8 @@ from signer.model.fields import parse_time
 def add_explain(parser: argparse.ArgumentParser, load: Load) -> None:
     """Complete the parser of the command."""
     parser.description = (
-        "Runs the controller's checks on one CSR and changes nothing. Exit code 0: it would be approved "
-        "or challenged; 4: it would be denied; 5: it waits; 6: the policy leaves it alone, it is not for this "
+        "Runs the controller's checks on one CSR and changes nothing. Exit code 0: it was or would be approved "
+        "or challenged; 4: it was or would be denied; 5: it waits; 6: the policy leaves it alone, it is not for this "
         "controller, or the Machine or node has no request."
     )
     parser.set_defaults(load=load)

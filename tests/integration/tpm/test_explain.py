@@ -41,10 +41,13 @@ def test_live_and_from_a_recording(harness: Harness, tmp_path: Path, capsys: pyt
     config.write_text(yaml.safe_dump({"attestors": settings}))
     live = ("--cluster", "default/metal", "--kubeconfig", str(kubeconfig))
 
+    answers = {"honest-first": (0, "challenged"), "honest": (0, "approved"), "thief": (4, "denied")}
+
     def explain(csr: str, *arguments: str) -> dict[str, Any]:
         capsys.readouterr()
-        main(["explain", csr, *arguments, "--config", str(config), "--output", "json"])
+        code = main(["explain", csr, *arguments, "--config", str(config), "--output", "json"])
         report: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert (code, report["answered"]["answer"]) == answers[csr]
         return report
 
     expected = {
