@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from signer.configuration import Configuration
-from signer.explain import dry_run
+from signer.explain import readable
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import Cause, Unreachable
 from signer.kube.watch import list_and_watch
@@ -311,7 +311,7 @@ async def test_explain_has_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(dry_run, "discover_cluster_api", discovered)
     configuration = Configuration(namespace="own", namespace_limits=LIMITS)
-    assert (await dry_run.empty_caches(cast("Client", None), configuration)).limits == LIMITS
+    assert (await readable.empty_caches(cast("Client", None), configuration)).limits == LIMITS
 
 
 LIMITS = NamespaceLimits(machines=1)
