@@ -309,7 +309,7 @@ async def test_explain_has_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> N
     async def discovered(source: object) -> ClusterAPIVersion:
         return VERSION
 
-    monkeypatch.setattr(dry_run, "discover_cluster_api", discovered)
+    monkeypatch.setattr(readable, "discover_cluster_api", discovered)
     configuration = Configuration(namespace="own", namespace_limits=LIMITS)
     assert (await readable.empty_caches(cast("Client", None), configuration)).limits == LIMITS
 
