@@ -4,7 +4,8 @@ Unlike a kubeconfig from a Secret, this configuration is the operator's and may 
 The result is a :class:`ClusterConnection` and a token source.
 
 ``kubernetes.aio.config`` reads it, unless it is a kubeconfig that embeds its credential, as those of kubeadm, kind and
-clusterctl are. That library takes longer to import than a command to run, and writes embedded keys to temporary files.
+clusterctl are. Importing that library takes a large part of a command's time, and it writes embedded keys to temporary
+files.
 """
 
 from __future__ import annotations
