@@ -79,7 +79,7 @@ def error_of(arguments: Sequence[str], capsys: pytest.CaptureFixture[str], *, sh
             "Type `program explain --help` for what it takes.\n",
         ),
         (
-            ["explain", "--fiel", "x"],
+            ["explain", "--fiel=x"],
             "program explain: error: unknown arguments: --fiel\n"
             "Did you mean --file? Type `program explain --help` for what it takes.\n",
         ),
@@ -96,11 +96,15 @@ def error_of(arguments: Sequence[str], capsys: pytest.CaptureFixture[str], *, sh
             ["explain", "--", "--fiel", "x"],
             "program explain: error: unknown arguments: x\nType `program explain --help` for what it takes.\n",
         ),
+        (
+            ["status", "--seconds", "x", "--", "--nothing"],
+            f"program status: error: argument --seconds: 'x' is not a whole number\n{COMMAND_HINT}",
+        ),
     ],
     ids=[
         *("nothing", "close", "far", "flag", "flag with one dash", "word", "value", "whole number", "number"),
         *("no value", "missing", "missing for a misspelt flag", "flag before the command", "missing before a command"),
-        "after two dashes",
+        *("after two dashes", "flag after two dashes"),
     ],
 )
 def test_an_error_says_what_to_type(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
