@@ -104,6 +104,7 @@ def as_json(found: Preflight) -> dict[str, Any]:
         "belowFloors": [
             {"field": one.field, "stated": one.stated, "inForce": one.in_force} for one in found.shortfalls
         ],
+        "missingSignerRights": [{"attestor": one.provider, "verbs": list(one.verbs)} for one in found.missing_rights],
         "notKnown": list(found.unread),
         "notes": list(found.notes),
         "steps": list(found.steps()),

@@ -34,6 +34,7 @@ from signer.controller.cluster.fleet import Fleet
 from signer.controller.cluster.kubeconfig_change import KubeconfigChange
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext, OptionalPartFactory
 from signer.controller.cluster.service_networks import ServiceNetworks
+from signer.controller.cluster.signers_granted import SignersGranted
 from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
 from signer.controller.cluster_api_change import ClusterAPIWatch
 from signer.controller.diagnostics.health import Health, State
@@ -189,6 +190,7 @@ def compose_workload_cluster(
         key, shared.management, caches, status_changed=status_changed, random=random, monotonic=monotonic
     )
     service_networks = ServiceNetworks(key, caches, status_changed=status_changed, random=random)
+    signers_granted = SignersGranted(key, caches, status_changed=status_changed, monotonic=monotonic, random=random)
     clocks = ClusterClocks(shared.management_clocks, now=now, monotonic=monotonic, changed=status_changed)
     decider = Decider(
         key,
@@ -237,6 +239,7 @@ def compose_workload_cluster(
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
         OptionalPart(control_plane_names),
         OptionalPart(service_networks),
+        OptionalPart(signers_granted),
         OptionalPart(KubeconfigChange(key, shared.management, reconnect=reconnect.set, random=random)),
         *rotation.parts,
         *ssh.parts,
@@ -274,6 +277,7 @@ def compose_workload_cluster(
     canary.on_change(status_changed.set, partial(informer.wake, ALL_PROVIDER_IDS))
     control_plane_names.on_change(partial(informer.wake, ALL_PROVIDER_IDS))
     service_networks.on_change(partial(informer.wake, ALL_PROVIDER_IDS))
+    signers_granted.on_granted(partial(informer.wake, ALL_PROVIDER_IDS))
     handler = RequestHandler(
         key,
         decider=decider,

@@ -27,6 +27,7 @@ from signer.controller.workload_access import (
 )
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets
+from signer.explain.controller_lease import ControllerLease, LeaseExpired, LeaseNotKnown, read_controller_lease
 from signer.explain.machines import LastCertificate, MachineState, MachineStatus, machine_statuses, with_last_requests
 from signer.explain.readable import NotingReads, readable_caches
 from signer.explain.source import items_of_list
@@ -38,6 +39,7 @@ from signer.model.condition import FLOORS_MET, READY
 from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.floors import MODE_FIELD, below_floors
+from signer.model.lease import DEFAULT_LEASE_NAME
 from signer.model.policy import Mode, Policy
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
@@ -173,6 +175,7 @@ class ClusterStatus:
     below_floors: str = ""
     """Where the policy is below the operator's floors, and what is in force; empty if nowhere."""
     machines: tuple[MachineStatus, ...] = ()
+    controller: ControllerLease = field(default_factory=LeaseNotKnown)
 
     @property
     def is_open(self) -> bool:
@@ -182,7 +185,7 @@ class ClusterStatus:
 
     def needs(self, now: datetime) -> tuple[str, ...]:
         """What needs attention; empty if nothing does."""
-        needs: list[str] = []
+        needs = [self.controller.message] if isinstance(self.controller, LeaseExpired) else []
         if not self.ready.status:
             needs.append("no controller has written the condition Ready yet")
         elif self.ready.status != "True":
@@ -216,6 +219,8 @@ class ClusterStatus:
             found.append(f"{NOT_READABLE}: the Secrets of its kubeconfig; its requests are not known")
         if isinstance(self.authority, AuthorityUnknown) and self.authority.not_readable:
             found.append(f"{NOT_READABLE}: the Secrets of its CAs; when they expire is not known")
+        if isinstance(self.controller, LeaseNotKnown) and self.controller.message:
+            found.append(self.controller.message)
         return tuple(printable(one) for one in found)
 
     def notes(self) -> tuple[str, ...]:
@@ -246,12 +251,14 @@ async def fleet_status(
     wanted = [one for one in sorted(policies, key=_name) if only is None or ClusterKey(*_name(one)) == only]
     not_ours = caches.authentic.count_unauthentic()
     slots = asyncio.Semaphore(_AT_ONCE)
+    controller = await read_controller_lease(management, configuration.namespace, DEFAULT_LEASE_NAME, now())
 
     async def status_of(policy: JsonObject) -> ClusterStatus:
         async with slots:
             found = await _status(
                 management, policy, caches, registry, configuration, now, timeout_seconds, by_machine=only is not None
             )
+            found = replace(found, controller=controller)
             if readable.unread:
                 why = RecordsUnverified(machines_not_known(list(readable.unread)), not_readable=True)
                 return replace(found, attestations=why)

@@ -56,6 +56,7 @@ CERTIFICATE_AUTHORITY_AVAILABLE: Final = ConditionType("CertificateAuthorityAvai
 CERTIFICATE_AUTHORITY_TRUSTED: Final = ConditionType("CertificateAuthorityTrusted")
 CERTIFICATE_AUTHORITY_NOT_SHARED: Final = ConditionType("CertificateAuthorityNotShared")
 WORKLOAD_CLUSTER_REACHABLE: Final = ConditionType("WorkloadClusterReachable")
+SIGNERS_GRANTED: Final = ConditionType("SignersGranted")
 ATTESTORS_CONFIGURED: Final = ConditionType("AttestorsConfigured")
 AUTO_APPROVAL_REMOVED: Final = ConditionType("AutoApprovalRemoved", under_enforce)
 BUILTIN_REQUESTS_REFUSED: Final = ConditionType("BuiltinRequestsRefused", lambda policy: False)

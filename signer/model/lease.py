@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,6 +19,7 @@ JITTER_FACTOR: Final = 1.2
 _RELEASED_SECONDS: Final = 1
 """``leaseDurationSeconds`` of a released Lease: 0 is invalid."""
 
+_MICRO_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z", re.ASCII)
 _MOST_TRANSITIONS: Final = 2**31 - 1
 """Maximum of an int32. The API server refuses more, so a Lease that has it could never be taken over otherwise."""
 
@@ -60,7 +62,7 @@ class ElectionTimes:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The spec of a Lease. Its times are never compared with a clock."""
+    """The spec of a Lease. An election compares its times with no clock; see ``signer.rules.leadership``."""
 
     holder: str
     """``holderIdentity``; empty after a release."""
@@ -68,7 +70,7 @@ class Holding:
     acquire_time: str
     """As the holder wrote it, or empty."""
     renew_time: str
-    """It changes with each renewal, and is read only to detect that."""
+    """It changes with each renewal. An election reads it only to detect that."""
     transitions: int
 
 
@@ -98,6 +100,20 @@ def parse_lease(manifest: Mapping[str, Any]) -> Lease:
         transitions=_number(spec, "leaseTransitions"),
     )
     return Lease(holding, manifest)
+
+
+def renewed_at(holding: Holding) -> datetime:
+    """When the holder renewed the Lease, by the holder's clock.
+
+    Raises:
+        InvalidLease: ``renewTime`` is missing or is no time.
+    """
+    if not _MICRO_TIME.fullmatch(holding.renew_time):
+        raise InvalidLease("spec.renewTime is not a time of the form 2026-01-02T03:04:05.000000Z")
+    try:
+        return datetime.fromisoformat(holding.renew_time)
+    except ValueError as error:
+        raise InvalidLease("spec.renewTime is not a time that exists") from error
 
 
 def new_lease(

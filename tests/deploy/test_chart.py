@@ -531,6 +531,7 @@ class TestNotes:
     )
     def test_they_do_not_warn_with_a_configuration(self, configured: dict[str, Any]) -> None:
         said = self.said({"config": configured})
+        assert 'Before "helm uninstall", set spec.mode of every policy to Observe' in said
         assert "The controller never touches a Cluster without a NodeAttestationPolicy." in said
         assert "WARNING" not in said
 

@@ -19,6 +19,7 @@ from signer.configuration import Configuration, LeaderElection, OperatorAttestor
 from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.auto_approval.preflight import preflight
 from signer.controller.auto_approval.refusal_policies import NODES, TOKENS
+from signer.controller.cluster import signers_granted
 from signer.controller.run import ControllerOptions
 from signer.controller.status import machine_condition
 from signer.kube.client import Client
@@ -73,6 +74,8 @@ OF_HOSTS: Final = frozenset(
     {("metal3.io", "get", "baremetalhosts"), ("infrastructure.cluster.x-k8s.io", "list", "byohosts")}
 )
 """Used where Machines run on hosts of Metal3 or BYOH: ``tests/integration/providers`` has them read."""
+OF_EVERY_USER: Final = frozenset({("authorization.k8s.io", "create", "selfsubjectaccessreviews")})
+"""Kubernetes' ClusterRole system:basic-user grants it to every user."""
 SHORT_TIMES: Final = ElectionTimes(timedelta(seconds=3), timedelta(seconds=2.5), timedelta(milliseconds=200))
 WORKER: Final = "worker-1"
 POOL: Final = "pool"
@@ -101,6 +104,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_condition, "SETTLE_SECONDS", 0.02)
     monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(reconciler, "RECHECK_SECONDS", 0.5)
+    monkeypatch.setattr(signers_granted, "MISSING_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -162,7 +166,7 @@ def let_sign_for_the_looking_node(cluster: WorldCluster) -> None:
     role = workload.get("clusterroles", "node-attestation-workload")
     for rule in role["rules"]:
         if rule["resources"] == ["signers"]:
-            rule["resourceNames"].append(str(SignerName(Purpose.CLIENT, reporting_attestor.PROVIDER)))
+            rule["resourceNames"] += [str(SignerName(one, reporting_attestor.PROVIDER)) for one in Purpose]
     workload.update(role)
 
 
@@ -262,7 +266,7 @@ def test_the_controller_needs_exactly_these_grants(
         used(requests_of(management, SERVICE_ACCOUNT))
         == granted(FOLDER / "management.yaml") - OF_DIAGNOSTICS - OF_HOSTS
     )
-    assert used(requests_of(workload, WORKLOAD_USER)) == granted(FOLDER / "workload.yaml")
+    assert used(requests_of(workload, WORKLOAD_USER)) == granted(FOLDER / "workload.yaml") | OF_EVERY_USER
 
 
 def join_and_be_attested(cluster: WorldCluster, tokens: dict[str, str]) -> None:
@@ -401,6 +405,9 @@ def test_without_the_verb_on_its_signer_nothing_is_approved(
     cluster.authorize("keyed-mac")
     cluster.add_machine(WORKER, provider_id=f"test:///{WORKER}")
     start()
+    missing = wait_for_condition(cluster, "SignersGranted", "False", "WorkloadGrantMissing")
+    assert "may not approve and sign for the signers of attestor keyed-mac" in missing["message"]
+    wait_for_condition(cluster, "Ready", "False", "WorkloadGrantMissing")
     cluster.submit_with_token(node(cluster, WORKER).client_request("join"))
     event = management_cluster.client.wait_for_any(
         EVENTS.collection(cluster.namespace), lambda event: event["reason"] == "WorkloadGrantMissing"
@@ -410,6 +417,9 @@ def test_without_the_verb_on_its_signer_nothing_is_approved(
     assert "grant ClusterRole node-attestation-workload of deploy/rbac/workload.yaml" in event["message"]
     assert cluster.verdict("join").condition == ""
     assert cluster.client().get(CERTIFICATE_SIGNING_REQUESTS.object("join"))["status"] == {}
+    embedded_api(cluster).apply_yaml((FOLDER / "workload.yaml").read_text(encoding="utf-8"))
+    wait_for_condition(cluster, "Ready", "True")
+    assert cluster.wait_until_decided("join").reason == "Attested"
 
 
 def test_without_the_verb_on_the_builtin_signer_its_requests_wait(

@@ -218,12 +218,23 @@ def test_the_controller_key(harness: Harness, cluster: WorldCluster, check: Chec
 
 
 def test_the_holder_of_the_lease(harness: Harness, check: Check) -> None:
+    holding = taken("replica-1", ElectionTimes(), datetime.now(UTC))
+    harness.management.client.create(
+        LEASES.collection(CONTROLLER_NAMESPACE), new_lease("node-attestation-controller", CONTROLLER_NAMESPACE, holding)
+    )
+    assert "is held by replica-1, renewed at 2" in check("--leader-elect")[1]["Lease"][1]
+    assert check()[1]["Lease"][1].endswith("a controller without --leader-elect stands by meanwhile")
+
+
+def test_a_lease_that_has_run_out(harness: Harness, check: Check) -> None:
     holding = taken("replica-1", ElectionTimes(), datetime(2026, 1, 2, tzinfo=UTC))
     harness.management.client.create(
         LEASES.collection(CONTROLLER_NAMESPACE), new_lease("node-attestation-controller", CONTROLLER_NAMESPACE, holding)
     )
-    assert "is held by replica-1, renewed at 2026-01-02T00:00:00" in check("--leader-elect")[1]["Lease"][1]
-    assert check()[1]["Lease"][1].endswith("a controller without --leader-elect stands by meanwhile")
+    message, remedy = attention(check("--leader-elect")[1])["Lease"]
+    assert "no controller has renewed Lease " in message
+    assert "since 2026-01-02 00:00:00 UTC" in message
+    assert remedy == "start the controller with the arguments of this command"
 
 
 def test_a_management_cluster_that_does_not_answer(check: Check, tmp_path: Path, harness: Harness) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,8 @@ import pytest
 from attestors.registry import Registry
 from signer.cli import main
 from signer.explain.fleet import OBSERVE_PROTECTS_NOTHING
-from signer.kube.resources import MACHINES_V1BETA2, SECRETS
+from signer.kube.resources import LEASES, MACHINES_V1BETA2, SECRETS
+from signer.model.lease import DEFAULT_LEASE_NAME, ElectionTimes, new_lease, released, taken
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
@@ -73,6 +74,38 @@ def cluster(harness: Harness) -> WorldCluster:
     cluster.submit_with_token(node_of(cluster, "worker-3").client_request("waits"))
     harness.wait_for_condition(cluster, "Ready", "True")
     return cluster
+
+
+def renew_lease(harness: Harness, ago: timedelta, holder: str = "replica-1") -> None:
+    """Make the Lease of a controller that renewed it that long ago."""
+    name, renewed = DEFAULT_LEASE_NAME, datetime.now(UTC) - ago
+    holding = (
+        taken(holder, ElectionTimes(), renewed) if holder else released(taken("", ElectionTimes(), renewed), renewed)
+    )
+    harness.management.client.create(
+        LEASES.collection(CONTROLLER_NAMESPACE), new_lease(name, CONTROLLER_NAMESPACE, holding)
+    )
+
+
+@pytest.mark.parametrize("holder", ["replica-1", ""], ids=["it died", "it released the Lease"])
+def test_no_controller_runs(harness: Harness, cluster: WorldCluster, run: Run, holder: str) -> None:
+    """Its conditions still say that all is well."""
+    renew_lease(harness, timedelta(seconds=58), holder)
+    code, found = report(run)
+    (one,) = found["clusters"]
+    assert (code, one["ready"]["status"]) == (3, "True")
+    assert one["needs"][0].startswith(
+        f"no controller has renewed Lease {CONTROLLER_NAMESPACE}/{DEFAULT_LEASE_NAME} since "
+    )
+    assert one["needs"][0].endswith("conditions are as it last wrote them")
+    code, text = run(f"{cluster.key}")
+    assert (code, "no controller has renewed Lease" in text) == (3, True)
+
+
+def test_a_controller_runs(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+    renew_lease(harness, timedelta(seconds=10))
+    code, found = report(run)
+    assert (code, found["clusters"][0]["needs"]) == (0, [])
 
 
 def report(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:

@@ -18,6 +18,7 @@ from attestors.registry import Registry
 from attestors.wire.names import ENTRY_POINT_GROUP
 from signer.cli import main
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.model.lease import DEFAULT_LEASE_NAME
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import Harness, node_of
@@ -95,6 +96,7 @@ def test_status(cluster: WorldCluster, run: Run) -> None:
         UNVERIFIED,
         "not readable here: the Secrets of its kubeconfig; its requests are not known",
         "not readable here: the Secrets of its CAs; when they expire is not known",
+        f"not readable here: Lease {CONTROLLER_NAMESPACE}/{DEFAULT_LEASE_NAME}; whether a controller runs is not known",
     ]
     nothing = (one["attested"], one["pending"], one["certificateAuthorityNotAfter"], one["restrictedKubeconfig"])
     assert nothing == (None, None, None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from signer.cli.check.definitions import definitions_findings
@@ -10,6 +11,7 @@ from signer.cli.check.grants import Right, Subject, grants_findings, is_allowed
 from signer.cli.check.roles import needed_roles
 from signer.cli.remedies import remedy_of
 from signer.configuration import AccessPermission, Configuration, NoLeaderElection, Sharding
+from signer.explain.controller_lease import LeaseExpired, LeaseRenewed, judge_lease
 from signer.kube.client import Client
 from signer.kube.errors import ApiError, Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import ATTESTED_NODES, LEASES, NODE_ATTESTATION_POLICIES, SECRETS
@@ -118,6 +120,7 @@ async def _lease(client: Client, configuration: Configuration, name: str) -> Fin
     lease = f"Lease {configuration.namespace}/{name}"
     try:
         holding = parse_lease(await client.get(LEASES.object(name, configuration.namespace))).holding
+        state = judge_lease(client, lease, holding, datetime.now(UTC)) if holding.holder else LeaseRenewed()
     except NotFound:
         return fine(LEASE, f"{lease} does not exist: no controller has led")
     except InvalidLease as error:
@@ -128,6 +131,8 @@ async def _lease(client: Client, configuration: Configuration, name: str) -> Fin
         return not_checked(LEASE, f"{lease}: {error}")
     if not holding.holder:
         return fine(LEASE, f"{lease} is held by no controller")
+    if isinstance(state, LeaseExpired):
+        return needs_attention(LEASE, state.message, "start the controller with the arguments of this command")
     held = f"{lease} is held by {printable(holding.holder)}, renewed at {printable(holding.renew_time)}"
     if isinstance(configuration.leader_election, NoLeaderElection):
         return fine(LEASE, f"{held}; a controller without --leader-elect stands by meanwhile")

@@ -17,6 +17,7 @@ from attestors.registry import Registry
 from signer.configuration import Configuration
 from signer.controller.auto_approval.workload_grants import TokensUnread, openings_of, read_grants, read_token_groups
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
+from signer.controller.signer_rights import MissingSignerRights, missing_rights_message, missing_signer_rights
 from signer.controller.status.policy_status import permitted_in
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Unattested
 from signer.controller.workload_access import (
@@ -107,6 +108,8 @@ class Preflight:
     """The roles whose Machines no authorized attestor can attest, each with the attestors that could."""
     machines_unread: str = ""
     """What this user may not read, so that it is not known which Machines are attested; empty if it is known."""
+    missing_rights: tuple[MissingSignerRights, ...] = ()
+    """What the controller may not do for the signers of the policy's attestors: their nodes would lose renewal."""
     grants_unread: str = ""
     """The same for what still auto-approves, and for the Nodes."""
 
@@ -175,6 +178,7 @@ class Preflight:
             self.policy_problem
             or self.unmet
             or self.roles_without_attestor
+            or self.missing_rights
             or self.losing_renewal
             or self.unknown_nodes
             or self.not_removed
@@ -191,6 +195,9 @@ class Preflight:
             for attestors in self.roles_without_attestor
         ]
         steps += [f"Correct what condition {one.type} of the policy reports: {one.message}." for one in self.unmet]
+        if self.missing_rights:
+            message = missing_rights_message(self.cluster, self.missing_rights)
+            steps.append(f"{message[0].upper()}{message[1:]}.")
         not_installed = Counter(one.attested_by for one in self.losing_renewal if one.attested_by)
         steps += [
             f"Run preflight where attestor {provider} is installed, as in the controller's Pod: whether {count} of the "
@@ -245,7 +252,7 @@ async def preflight(
     grants_unread = ""
     try:
         async with _workload(management, key) as workload:
-            read = await _read_workload(workload, None if unread else renewal_coverage, notes)
+            read = await _read_workload(workload, None if unread else renewal_coverage, _authorized(policy), notes)
     except WorkloadAccessRefused as error:
         if not isinstance(error.__cause__, Forbidden):
             raise
@@ -273,6 +280,7 @@ async def preflight(
         unmet=unmet,
         shortfalls=() if valid is None else valid.shortfalls,
         roles_without_attestor=() if valid is None else valid.roles_without_attestor,
+        missing_rights=read.missing_rights,
         machines_unread=machines_not_known(unread),
         grants_unread=grants_unread,
     )
@@ -291,10 +299,15 @@ class _WorkloadReport:
     grants: tuple[Grant, ...] = ()
     openings: tuple[AllowedReview, ...] = ()
     unknown: tuple[UnknownNode, ...] = ()
+    missing_rights: tuple[MissingSignerRights, ...] = ()
+
+
+def _authorized(policy: Policy | UnreadablePolicy | None) -> frozenset[str]:
+    return frozenset(one.provider for one in policy.authorized_attestors) if isinstance(policy, Policy) else frozenset()
 
 
 async def _read_workload(
-    workload: Client, coverage: tuple[MachineCoverage, ...] | None, notes: list[str]
+    workload: Client, coverage: tuple[MachineCoverage, ...] | None, providers: frozenset[str], notes: list[str]
 ) -> _WorkloadReport:
     """Read the workload cluster; without ``coverage``, it is not known which Nodes have a Machine."""
     grants = await read_grants(workload)
@@ -309,7 +322,12 @@ async def _read_workload(
             unknown = await _unknown_nodes(workload, coverage)
         except Forbidden as error:
             notes.append(f"Nodes were not checked: {error}.")
-    return _WorkloadReport(grants, openings, unknown)
+    missing: tuple[MissingSignerRights, ...] = ()
+    try:
+        missing = await missing_signer_rights(workload, providers)
+    except ApiError as error:
+        notes.append(f"Whether the controller may approve and sign was not checked: {error}.")
+    return _WorkloadReport(grants, openings, unknown, missing)
 
 
 @contextlib.asynccontextmanager

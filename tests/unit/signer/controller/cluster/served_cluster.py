@@ -44,7 +44,7 @@ class Served:
         configuration = MagicMock(workers_per_cluster=2)
         key = ClusterKey("team-a", "one")
         self.cluster = cast("Any", compose_workload_cluster(key, configuration, options, shared))  # for its parts
-        _canary, self.auto_approval, _names, self.service_networks, _kubeconfig = self.cluster._services
+        _canary, self.auto_approval, _names, self.service_networks, _rights, _kubeconfig = self.cluster._services
         self.cluster._services = (self.auto_approval, self.service_networks)  # the canary needs an API server
         self.service_networks.run = AsyncMock()
         self.cluster._clocks.run = AsyncMock()  # it needs the management API server

@@ -87,7 +87,7 @@ async def test_a_service_runs_once_the_api_server_has_answered(monkeypatch: pyte
 
     monkeypatch.setattr(workload_cluster_module, "list_and_watch", watch)
     cluster, wing = composed(Metrics())
-    client = AsyncMock(get=AsyncMock(return_value={}))
+    client = AsyncMock(get=AsyncMock(return_value={}), create=AsyncMock(return_value={}))
     serving = asyncio.create_task(cluster._serve_over(client))
     for _ in range(20):
         await asyncio.sleep(0)
