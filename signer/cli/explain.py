@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,7 +25,7 @@ from signer.cli.output import print_result
 from signer.cli.remedies import remedy_of
 from signer.configuration import Configuration, every_attestor, operator_settings
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
-from signer.controller.workload_access import WorkloadAccessRefused
+from signer.controller.workload_access import NOT_READABLE, WorkloadAccessRefused
 from signer.explain.current_conditions import Answer, Answered
 from signer.explain.dry_run import Circumstances
 from signer.explain.explanation import Explanation, Verdict, explain
@@ -37,6 +38,7 @@ from signer.explain.recorded_objects import RecordedObjects, UnusableRecording
 from signer.explain.subject import NamedRequest, Subject
 from signer.kube.calls import GetList
 from signer.kube.client import Client
+from signer.kube.errors import Forbidden
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
@@ -85,7 +87,10 @@ def run_explain(options: argparse.Namespace) -> int:
     except NoSuchCluster as error:
         raise ExplainFailed(str(error)) from error
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
-        raise ExplainFailed(f"Cluster {options.cluster}: {error}{remedy_of(error.__cause__)}") from error
+        failed = f"Cluster {options.cluster}: {error}{remedy_of(error.__cause__)}"
+        raise ExplainFailed(
+            _with_a_file(failed, subject) if isinstance(error.__cause__, Forbidden) else failed
+        ) from error
     if isinstance(found, NoRequest):
         print_result(options.output, lambda: no_request_as_json(found), lambda console: show_no_request(found, console))
         return EXIT_NOT_DECIDED
@@ -212,6 +217,15 @@ def _recorded_request(recorded: RecordedObjects, name: str) -> Mapping[str, Any]
 
 def _clock(at: datetime | None) -> Callable[[], datetime]:
     return lambda: datetime.now(UTC) if at is None else at
+
+
+def _with_a_file(failed: str, subject: Subject) -> str:
+    """What to do without the right to read the Cluster's kubeconfig."""
+    name = shlex.quote(printable(subject.text)) if isinstance(subject, NamedRequest) else "NAME"
+    return (
+        f"{NOT_READABLE}: {failed}; or save the request with `kubectl get csr {name} --output yaml > csr.yaml` and a "
+        "kubeconfig of the workload cluster, and explain the file csr.yaml"
+    )
 
 
 def _notes(manifest: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +19,10 @@ from signer.explain.manifests import UnreadableManifests, manifests_in, manifest
 from signer.explain.next_commands import list_machines
 from signer.explain.no_request import DELETED_REQUESTS, NoRequest, without_request
 from signer.explain.readable import verified_caches
+from signer.explain.source import items_of_list
 from signer.explain.subject import (
+    MACHINE_PREFIX,
+    NODE_PREFIX,
     InvalidSubject,
     NamedMachine,
     NamedNode,
@@ -101,7 +105,20 @@ async def select(
                 await workload.get(path), await try_to_read_reported_services(workload), is_live=True
             )
         except NotFound:
-            raise ExplainFailed(f"CSR {subject.text} of Cluster {key} does not exist{_FIND_CSRS}") from None
+            instead = await _machine_or_node(subject.text, management, version, key)
+            raise ExplainFailed(f"CSR {subject.text} of Cluster {key} does not exist{instead or _FIND_CSRS}") from None
+
+
+async def _machine_or_node(name: str, management: Client, version: ClusterAPIVersion, key: ClusterKey) -> str:
+    """What to write if the name is not a request's but that of a Machine or its node; empty if it is neither's."""
+    with contextlib.suppress(ApiError):
+        every = map(machine_view, await items_of_list(management, version.machines.collection(key.namespace)))
+        machines = [one for one in every if one.cluster == key]
+        if any(one.name == name for one in machines):
+            return f", but Machine {key.namespace}/{name} does: write {MACHINE_PREFIX}/{name}"
+        if any(one.node_ref == name for one in machines):
+            return f", but node {name} does: write {NODE_PREFIX}/{name}"
+    return ""
 
 
 async def _of_machine_or_node(

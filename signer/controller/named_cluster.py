@@ -1,4 +1,4 @@
-"""Checks that a Cluster named on the command line exists, and suggests similar names if it does not."""
+"""Checks that a Cluster named on the command line exists, and names others if it does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAXIMUM_SUGGESTIONS: Final = 3
 
 
 class NoSuchCluster(CommandFailed):
-    """The Cluster does not exist; the message suggests others."""
+    """The Cluster does not exist; the message names others."""
 
 
 async def require_cluster(client: GetList, clusters: Resource, key: ClusterKey) -> None:
@@ -44,8 +44,15 @@ async def _suggestion(client: GetList, clusters: Resource, key: ClusterKey) -> s
         (one for one in existing if _similarity(one, key) >= _SIMILAR), key=lambda one: -_similarity(one, key)
     )
     if similar:
-        return f"there is {printable(', '.join(map(str, similar[:_MAXIMUM_SUGGESTIONS])))}"
-    return "`kubectl get clusters --all-namespaces` lists them; is --kubeconfig that of their management cluster?"
+        return _there_is(similar)
+    named = f"{_there_is(existing)}; " if existing else ""
+    return (
+        f"{named}`kubectl get clusters --all-namespaces` lists them; is --kubeconfig that of their management cluster?"
+    )
+
+
+def _there_is(clusters: list[ClusterKey]) -> str:
+    return f"there is {printable(', '.join(map(str, clusters[:_MAXIMUM_SUGGESTIONS])))}"
 
 
 def _similarity(one: ClusterKey, key: ClusterKey) -> float:

@@ -13,6 +13,7 @@ from attestors.contract import ExplainsReasons, ReasonExplanation
 from attestors.registry import AttestorFailed, AttestorUnavailable, Registry, attestor_code
 from attestors.wire.names import BuiltinSigner, SignerName, parse_signer_name
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
+from signer.explain.annotated_key import AnnotatedKey, annotated_key
 from signer.explain.builtin_client import PAGE, left_to_others
 from signer.explain.current_conditions import (
     Answered,
@@ -169,6 +170,10 @@ def _explained(
         verdict, reason, message, cause, remedy = Verdict.NOT_OURS, "", unheeded.message, "", unheeded.remedy
         documentation = unheeded.documentation
     named = Named(key, around.configuration.namespace, request.name, _claimed(dry_run_result, key))
+    commands = () if verdict in _NOT_DECIDED else next_commands(reason, named)
+    annotated = annotated_key(reason, message, key, named.machine)
+    if isinstance(annotated, AnnotatedKey):
+        notes, commands = (*notes, annotated.note), annotated.commands
     return Explanation(
         cluster=key,
         request=request,
@@ -185,7 +190,7 @@ def _explained(
         retry_after=decision.retry_after if isinstance(decision, Defer) else None,
         host_certificates=decision.host_certificates if isinstance(decision, Approve) else NOT_ASKED,
         intended=dry_run_result.intended,
-        commands=() if verdict in _NOT_DECIDED else next_commands(reason, named),
+        commands=commands,
         notes=notes,
     )
 

@@ -232,7 +232,11 @@ def test_output_for_people(harness: Harness, cluster: WorldCluster, explain: Exp
             1,
             "Cluster team-b/workload does not exist: there is default/workload",
         ),
-        (("join", "--cluster", "default/other"), 1, "Cluster default/other does not exist: `kubectl get clusters"),
+        (
+            ("join", "--cluster", "default/other"),
+            1,
+            "Cluster default/other does not exist: there is default/workload; `",
+        ),
         (("nobody",), 1, "CSR nobody of Cluster default/workload does not exist: `kubectl get csr` in the workload"),
         (("../secrets",), 2, "../secrets"),
         (("a%2fb",), 2, "must not contain"),

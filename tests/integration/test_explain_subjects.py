@@ -151,6 +151,24 @@ def test_what_names_nothing(
     assert said in explain.error
 
 
+def test_a_machine_or_node_without_its_prefix(cluster: WorldCluster, explain: Explain) -> None:
+    """The first thing that people type. A Machine of another Cluster is not offered."""
+    machine = cluster.add_machine("worker-2", provider_id=provider_id("worker-2"))
+    cluster.set_machine_status(machine, {"nodeRef": {"name": "ip-10-0-0-2"}})
+    elsewhere = cluster.add_machine("elsewhere")
+    path = MACHINES_V1BETA2.object(elsewhere["metadata"]["name"], "default")
+    cluster.management.client.patch(path, {"spec": {"clusterName": "other"}})
+    for name, instead in (
+        ("worker-1", "but Machine default/worker-1 does: write machine/worker-1\n"),
+        ("ip-10-0-0-2", "but node ip-10-0-0-2 does: write node/ip-10-0-0-2\n"),
+    ):
+        assert explain.text(name)[0] == 1
+        assert explain.error.endswith(f"CSR {name} of Cluster default/workload does not exist, {instead}")
+    for name in ("elsewhere", "nobody"):
+        assert explain.text(name)[0] == 1
+        assert f"CSR {name} of Cluster default/workload does not exist: `kubectl get csr`" in explain.error
+
+
 def test_offline_and_recordings(cluster: WorldCluster, explain: Explain, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("{kind: Cluster, metadata: {name: workload, namespace: default}}")
     assert explain.text("machine/worker-1", "--objects", str(tmp_path / "cluster.yaml"))[0] == 2

@@ -340,7 +340,9 @@ def test_findings_that_cannot_be_determined(
 def test_no_such_cluster(cluster: WorldCluster, run: Run) -> None:
     code, _, error = run("other/nowhere")
     assert code == 1
-    assert error.startswith("node-attestation-controller: Cluster other/nowhere does not exist: `kubectl get clusters ")
+    assert error.startswith(
+        "node-attestation-controller: Cluster other/nowhere does not exist: there is default/workload; `"
+    )
     assert "Cluster default/workloads does not exist: there is default/workload\n" in run("workloads")[2]
 
 

@@ -307,7 +307,7 @@ def test_what_cannot_be_read_is_no_fault_of_a_machine(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("nowhere",), 1, "Cluster default/nowhere does not exist"),
+        (("nowhere",), 1, "Cluster default/nowhere does not exist: there is default/unserved"),
         (("unserved",), 1, "Cluster default/unserved has no NodeAttestationPolicy: the controller does not serve it"),
         (("workload", "-A"), 2, "give CLUSTER or --all-namespaces, not both"),
         (("a/b/c",), 2, "'a/b/c' is not a Cluster name: write NAMESPACE/NAME"),

@@ -143,7 +143,10 @@ def test_explain(cluster: WorldCluster, run: Run, tmp_path: Path) -> None:
     """It never says that a request waits for the controller key, which only this user cannot read."""
     code, output, errors = run("explain", "waits", "--cluster", "default/workload")
     assert (code, output) == (1, "")
+    assert errors.startswith("node-attestation-controller: not readable here: Cluster default/workload: Secret ")
     assert "Secret default/workload-kubeconfig-restricted cannot be read in the management cluster" in errors
+    assert "or save the request with `kubectl get csr waits --output yaml > csr.yaml` and a kubeconfig of" in errors
+    assert "kubectl get csr NAME --output yaml" in run("explain", "node/worker-1", "--cluster", "default/workload")[2]
     csr = tmp_path / "csr.yaml"
     csr.write_text(yaml.safe_dump(request(cluster)))
     code, output, errors = run("explain", str(csr), "--cluster", "default/workload")

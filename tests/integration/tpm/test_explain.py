@@ -11,6 +11,7 @@ import yaml
 
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.cli import main
+from signer.kube.resources import MACHINES_V1BETA2
 from tests.integration.explaining import outcomes
 from tests.integration.fixtures import CONTROLLER_USER, MASTERS, Harness, provider_id
 from tests.integration.tpm.fake_tpm_node import FakeTPMNode
@@ -33,6 +34,13 @@ def test_live_and_from_a_recording(harness: Harness, tmp_path: Path, capsys: pyt
     assert honest.attest("honest").reason == "Attested"
     thief = FakeTPMNode(cluster, "metal-2", chip())
     assert thief.ask("thief", thief.chip.first()).reason == "EndorsementKeyMismatch"
+    annotated = cluster.add_machine("metal-3", provider_id=provider_id("metal-3"))
+    kept, shown = chip().fingerprint, chip()
+    annotations = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: kept}
+    path = MACHINES_V1BETA2.object(annotated["metadata"]["name"], "default")
+    cluster.management.client.patch(path, {"metadata": {"annotations": annotations}})
+    moved = FakeTPMNode(cluster, "metal-3", shown)
+    assert moved.ask("moved", shown.first()).reason == "EndorsementKeyMismatch"
     controller.kill()  # nobody else connects anywhere while the network is refused
 
     kubeconfig, config = tmp_path / "kubeconfig", tmp_path / "operator.yaml"
@@ -41,7 +49,12 @@ def test_live_and_from_a_recording(harness: Harness, tmp_path: Path, capsys: pyt
     config.write_text(yaml.safe_dump({"attestors": settings}))
     live = ("--cluster", "default/metal", "--kubeconfig", str(kubeconfig))
 
-    answers = {"honest-first": (0, "challenged"), "honest": (0, "approved"), "thief": (4, "denied")}
+    answers = {
+        "honest-first": (0, "challenged"),
+        "honest": (0, "approved"),
+        "thief": (4, "denied"),
+        "moved": (4, "denied"),
+    }
 
     def explain(csr: str, *arguments: str) -> dict[str, Any]:
         capsys.readouterr()
@@ -54,11 +67,21 @@ def test_live_and_from_a_recording(harness: Harness, tmp_path: Path, capsys: pyt
         "honest-first": ("challenge", "ChallengeIssued"),
         "honest": ("approve", "Attested"),
         "thief": ("deny", "EndorsementKeyMismatch"),
+        "moved": ("deny", "EndorsementKeyMismatch"),
     }
     for csr, verdict in expected.items():
         recording = tmp_path / f"{csr}.yaml"
         report = explain(csr, *live, "--record", str(recording))
         assert (report["verdict"], report["reason"]) == verdict, report
+        annotate = [one for one in report["commands"] if "kubectl annotate" in one]
+        assert bool(annotate) is (csr == "moved"), "the thief's contradicts another source"
+        if annotate:
+            assert annotate[0] == (
+                "kubectl annotate machine metal-3 --namespace default --overwrite "
+                f"{ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}={shown.fingerprint}  # only if the machine is the right one"
+            )
+            both = f"The annotation of Machine metal-3 is {kept}; the TPM of the request has {shown.fingerprint}."
+            assert both in report["notes"]
         again = explain(csr, "--objects", str(recording))
         assert (again["verdict"], again["reason"], again["message"]) == (*verdict, report["message"])
         assert outcomes(again) == outcomes(report)

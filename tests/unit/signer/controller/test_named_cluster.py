@@ -74,6 +74,13 @@ async def test_without_suggestions_the_kubeconfig_is_questioned(lists: tuple[str
     assert "is --kubeconfig that of their management cluster?" in await said(API("default/x", lists=lists), "default/y")
 
 
+async def test_without_a_similar_name_those_that_exist_are_named() -> None:
+    api = API("default/b", "default/a", "default/d", "default/c")
+    lists_them = "`kubectl get clusters --all-namespaces` lists them"
+    assert f": there is default/a, default/b, default/c; {lists_them}" in await said(api, "default/xyz")
+    assert f"does not exist: {lists_them}" in await said(API(), "default/xyz")
+
+
 async def test_suggestions_are_limited_to_the_namespace_that_may_be_listed() -> None:
     api = API("team-b/production-1", "team-a/production-2", lists=("team-a",))
     assert (await said(api, "team-a/production")).endswith(": there is team-a/production-2")
