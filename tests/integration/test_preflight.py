@@ -154,22 +154,21 @@ def test_groups_of_bootstrap_tokens_that_cannot_be_read(cluster: WorldCluster, r
     assert "a kubeconfig of workload-kubeconfig --bootstrap-tokens" in note
 
 
-def test_an_attestor_for_which_the_controller_may_not_sign(harness: Harness, cluster: WorldCluster, run: Run) -> None:
-    """It was authorized after the restricted kubeconfig had been made."""
-    api = embedded_api(cluster)
-    api.apply_yaml(WORKLOAD_RIGHTS.read_text(encoding="utf-8"))
+def test_an_attestor_for_which_the_controller_may_not_sign(cluster: WorldCluster, run: Run) -> None:
+    """It was authorized after the restricted kubeconfig had been made. Nothing else is to be done first."""
+    api, rights = embedded_api(cluster), WORKLOAD_RIGHTS.read_text(encoding="utf-8")
+    api.apply_yaml(rights.replace("keyed-mac", "tpm"))
     cluster.put_secret("kubeconfig", {"value": api.kubeconfig(cluster.name, WORKLOAD_USER, ()).encode()})
-    assert found(run, "workload")[1]["missingSignerRights"] == []
-    attestors = [{"name": "keyed-mac"}, {"name": "insecure"}]
-    policy = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    harness.management.client.patch(policy, {"spec": {"authorizedAttestors": attestors}})
     code, report = found(run, "workload")
     assert (code, report["ready"]) == (3, False)
-    assert report["missingSignerRights"] == [{"attestor": "insecure", "verbs": ["approve", "sign"]}]
+    assert report["missingSignerRights"] == [{"attestor": "keyed-mac", "verbs": ["approve", "sign"]}]
     code, text, _ = run("workload")
     assert code == 3
-    assert "The controller may not approve and sign for the signers of attestor insecure in the " in text
+    assert "1. The controller may not approve and sign for the signers of attestor keyed-mac in the workload cl" in text
     assert f"repeat node-attestation-controller workload-kubeconfig {cluster.key} with" in text
+    api.apply_yaml(rights)
+    code, report = found(run, "workload")
+    assert (code, report["ready"], report["missingSignerRights"]) == (0, True, [])
 
 
 def test_where_the_policy_is_below_the_operators_floors(
