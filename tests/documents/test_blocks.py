@@ -33,6 +33,8 @@ from signer.testing.api import EmbeddedAPI
 from tests.deploy.clusterctl import variables_of
 from tests.deploy.packages import COMPONENTS, MANAGEMENT, PROVIDER_LABEL
 from tests.documents.markdown import ROOT, Block, blocks, documents
+from tests.playground.__main__ import DEFAULT_FOLDER
+from tests.playground.stage import ENVIRONMENT, THEFTS
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.helm import render_chart
 
@@ -52,7 +54,7 @@ LABELS = {WATCH_FILTER_LABEL, "pod-security.kubernetes.io/enforce"}
 BUILT_IN = {
     *("cluster", "csr", "namespace", "lease", "machine", "machinedeployment", "machines", "events"),
     *("kubeadmcontrolplane", "validatingadmissionpolicy", "validatingadmissionpolicybinding"),
-    *("secret", "secrets", "configmap", "configmaps", "deployment", "pod", "baremetalhost"),
+    *("secret", "secrets", "configmap", "configmaps", "deployment", "pod", "baremetalhost", "clusterrolebindings"),
 }
 
 
@@ -247,6 +249,8 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert any(word.startswith("worker-1.production") for word in arguments), block
         case "ssh" | "scp" | "ssh-keygen" | "tee":
             assert block.document.name == "ssh.md", block
+        case ".":
+            assert arguments == [f"{DEFAULT_FOLDER}/{ENVIRONMENT}"], block
         case "sed":
             assert block.document.parent.name == "monitoring", block
         case "gcloud":
@@ -279,7 +283,8 @@ def check_kubectl(arguments: list[str]) -> None:
         assert not rest[1].startswith("-")
     elif command in ("apply", "create", "replace"):
         assert rest[0] in ("-f", "--filename", "-k")
-        assert rest[1] == "-" or (ROOT / rest[1]).exists()
+        in_playground = rest[1].removeprefix(f"{DEFAULT_FOLDER}/") in {f"{name}.yaml" for name in THEFTS}
+        assert rest[1] == "-" or in_playground or (ROOT / rest[1]).exists()
     else:
         assert rest[0] in our_resources() | BUILT_IN
     if command == "annotate":
