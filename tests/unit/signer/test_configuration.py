@@ -138,8 +138,8 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ),
         (
             "attestors: {}\n7: x",
-            "certificateAuthorities, floors, namespaceLimits, rotation, servingAddresses and ssh, and not a field of another "
-            "form",
+            "certificateAuthorities, floors, namespaceLimits, rotation, servingAddresses and ssh, and not a field "
+            "of another form",
         ),
         ("servingAddresses: []", "servingAddresses must be an object"),
         (
