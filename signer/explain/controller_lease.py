@@ -70,7 +70,7 @@ def judge_lease(management: Client, title: str, holding: Holding, now: datetime)
     return LeaseExpired(
         printable(
             f"no controller has renewed {title} since {renewed:%Y-%m-%d %H:%M:%S} UTC: conditions are as it last wrote "
-            "them"
+            "them. If no replica elects a leader by this Lease any more, delete it"
         )
     )
 

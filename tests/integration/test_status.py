@@ -97,7 +97,9 @@ def test_no_controller_runs(harness: Harness, cluster: WorldCluster, run: Run, h
     assert one["needs"][0].startswith(
         f"no controller has renewed Lease {CONTROLLER_NAMESPACE}/{DEFAULT_LEASE_NAME} since "
     )
-    assert one["needs"][0].endswith("conditions are as it last wrote them")
+    assert one["needs"][0].endswith(
+        "conditions are as it last wrote them. If no replica elects a leader by this Lease any more, delete it"
+    )
     code, text = run(f"{cluster.key}")
     assert (code, "no controller has renewed Lease" in text) == (3, True)
 
