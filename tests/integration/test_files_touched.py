@@ -54,9 +54,9 @@ NOT_COUNTED: Final = (
     f"{ROOT / 'attestors/net/rate_limiter.py'}",
 )
 
-MOST_FILES: Final = 82
+MOST_FILES: Final = 83
 MOST_FILES_BEFORE_IT_IS_JUDGED: Final = 11
-MOST_FILES_BEFORE_THE_FIRST_CHECK: Final = 26
+MOST_FILES_BEFORE_THE_FIRST_CHECK: Final = 27
 
 
 BEFORE_IT_IS_JUDGED: Final = "before it is judged"

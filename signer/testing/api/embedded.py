@@ -9,6 +9,7 @@ import socket
 import string
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 
@@ -172,19 +173,28 @@ class EmbeddedAPI(ObjectAccess):
     async def _listen(self) -> None:
         if self._runner is not None:
             return
-        server = web.Server(self._handler, request_factory=_request, handler_cancellation=True, access_log=None)
+        listening = socket.create_server((self._address, self._port), backlog=512)
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            if self._listening is not listening:  # the handshake of its connection outlived the port
+                if request.transport is not None:
+                    request.transport.abort()
+                return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE)
+            return await self._handler(request)
+
+        server = web.Server(handle, request_factory=_request, handler_cancellation=True, access_log=None)
         runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
         context = server_context(*self._serving, self._client_authorities)
-        listening = socket.create_server((self._address, self._port), backlog=512)
-        await web.SockSite(runner, listening, ssl_context=context).start()
         self._runner, self._listening, self._port = runner, listening, listening.getsockname()[1]
+        await web.SockSite(runner, listening, ssl_context=context).start()
 
     async def _close(self) -> None:
         self.store.stop_watchers()
         runner, self._runner = self._runner, None
-        if runner is not None and self._listening is not None:
-            await stop_accepting(self._listening.fileno())
+        listening, self._listening = self._listening, None
+        if runner is not None and listening is not None:
+            await stop_accepting(listening.fileno())
             await runner.cleanup()
 
     def accept_clients_of(self, client_authorities: bytes) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
+import socket
 import ssl
 from dataclasses import replace
 from datetime import timedelta
@@ -110,6 +112,35 @@ def test_restart_keeps_objects_and_port(api: EmbeddedAPI, admin: RawClient) -> N
         with client.watch(_CONFIG_MAPS, resourceVersion=version) as watch:
             assert [event.name for event in watch.take(1)] == ["b"]
     assert names == ["a", "b"]
+
+
+def test_a_connection_whose_handshake_outlives_the_port_is_not_served(api: EmbeddedAPI) -> None:
+    host, port = api.server.removeprefix("https://").split(":")
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context(cadata=api.ca_certificate_pem.decode())
+    client = context.wrap_bio(incoming, outgoing, server_hostname=host)
+    with socket.create_connection((host, int(port)), timeout=10) as plain:
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        plain.sendall(outgoing.read())
+        incoming.write(plain.recv(65536))  # the server is in its handshake now
+        api.stop_listening()
+        client.do_handshake()
+        client.write(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        plain.sendall(outgoing.read())
+        assert _read(plain, client, incoming) == b""
+
+
+def _read(plain: socket.socket, client: ssl.SSLObject, incoming: ssl.MemoryBIO) -> bytes:
+    """What the server answers until it closes the connection."""
+    answer = b""
+    with contextlib.suppress(ConnectionResetError, ssl.SSLZeroReturnError, ssl.SSLEOFError):
+        while data := plain.recv(65536):
+            incoming.write(data)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                while True:
+                    answer += client.read(65536)
+    return answer
 
 
 def test_calls_outside_of_the_context() -> None:
