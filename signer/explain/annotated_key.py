@@ -45,7 +45,8 @@ def annotated_key(
     name, shown = printable(machine.name), found[2]
     corrected = f"{ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}={shown}"
     return AnnotatedKey(
-        f"The annotation of Machine {name} is {expected}; the TPM of the request has {shown}.",
+        f"The annotation of Machine {name} is {expected}; the TPM of the request has {shown}. If its node has joined "
+        "with the annotated TPM, another machine asks in its name: leave the annotation as it is.",
         (
             describe_machine(cluster, machine),
             f"kubectl annotate machine {shlex.quote(name)} --namespace {shlex.quote(printable(cluster.namespace))} "

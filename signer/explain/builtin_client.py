@@ -63,7 +63,8 @@ def _otherwise(username: str) -> str:
     if isinstance(requester, TokenRequester):
         return (
             "If none did, somebody tries a bootstrap token: revoke it by deleting Secret "
-            f"kube-system/bootstrap-token-{requester.token_id} in the workload cluster."
+            f"kube-system/bootstrap-token-{requester.token_id} in the workload cluster. That ends no certificate that "
+            "was issued before."
         )
     node = printable(username.removeprefix(NODE_USER_PREFIX))
     return f"If none did, somebody has the client certificate of node {node}: treat that node as compromised."

@@ -46,7 +46,10 @@ def main() -> int:
         )
         return 2
     except FileExistsError:
-        console.print(f"{folder} is there: remove it, end the playground that uses it, or name another folder")
+        console.print(
+            f"{folder} is there: remove it, end the playground that uses it, or name another folder: "
+            "python -m tests.playground FOLDER"
+        )
         return 2
     except ProgramFailed as failure:
         console.print(f"[red]A program has ended by itself:[/red] {escape(str(failure))}")

@@ -97,5 +97,5 @@ async def test_a_lease_that_nobody_renews() -> None:
     found = await read_controller_lease(management, "system", "controller", NOW + timedelta(minutes=2))
     assert found == LeaseExpired(
         "no controller has renewed Lease system/controller since 2026-01-02 03:04:05 UTC: conditions are as it last "
-        "wrote them"
+        "wrote them. If no replica elects a leader by this Lease any more, delete it"
     )
