@@ -208,7 +208,8 @@ class Preflight:
             steps.append(
                 f"Attest the nodes of the Machines that are not attested ({unattested}) with an attestor that the "
                 "policy authorizes: an attested request adopts an existing node, and its Machine stays. For the "
-                "machine of kubeadm init, see docs/first-cluster.md. Until then Enforce keeps renewal without attestation."
+                "machine of kubeadm init, see docs/first-cluster.md. Until then Enforce keeps renewal without "
+                "attestation."
             )
             steps += self._bindings_to_split()
         if self.unknown_nodes:
