@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from attestors.command_parser import EXIT_USAGE, CommandParser
-from attestors.standard_output import OutputNotWritten, discard_output, standard_output
 from node_access.daemon import SOCKET, Daemon
+from node_access.ending import EXIT_FAILED, end_with_output, end_with_reason
 from node_access.machine import Machine
 from node_access.node_files import FOLDER as NODE_FOLDER
 from node_access.node_files import NodeFiles
@@ -26,7 +26,6 @@ from node_access.values import Session
 
 _PROGRAM: Final = "node-access-sessions"
 _USER: Final = "node-access"
-_EXIT_FAILED: Final = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         allowed = pwd.getpwnam(_USER).pw_uid
     except KeyError:
-        return _end(EXIT_USAGE, f"there is no user {_USER}: run systemd-sysusers")
+        return end_with_reason(_PROGRAM, EXIT_USAGE, f"there is no user {_USER}: run systemd-sysusers")
     clock = SystemClock()
     sessions = Sessions(Machine(), NodeFiles(options.folder), Records(RECORDS_FOLDER, FALLBACK_FOLDER), write, clock)
     try:
@@ -65,7 +64,9 @@ def _run(options: argparse.Namespace) -> int:
         daemon = Daemon(sessions, path=SOCKET, allowed_user=allowed, report=write, clock=clock, alive=notify)
     except OSError as error:  # of another user than root, or without the folders that systemd makes
         where = error.filename or SOCKET
-        return _end(EXIT_USAGE, f"{where}: {error.strerror}: start it by `systemctl start {_PROGRAM}`")
+        return end_with_reason(
+            _PROGRAM, EXIT_USAGE, f"{where}: {error.strerror}: start it by `systemctl start {_PROGRAM}`"
+        )
     stop = Stop()
     stop.listen()
     try:
@@ -80,32 +81,16 @@ def _list(options: argparse.Namespace) -> int:
     try:
         sessions, unusable = Records(RECORDS_FOLDER, FALLBACK_FOLDER).load()
     except OSError as error:
-        return _end(_EXIT_FAILED, f"{error.filename}: {error.strerror}: only root may read the records")
+        return end_with_reason(
+            _PROGRAM, EXIT_FAILED, f"{error.filename}: {error.strerror}: only root may read the records"
+        )
     revocations = NodeFiles(options.folder).revocations()
     document = {
         "sessions": [_shown(session) for session in sessions],
         "unreadableRecords": unusable,
         "alarms": [revocations.why] if isinstance(revocations, UnknownRevocations) else [],
     }
-    return _print(json.dumps(document, indent=2))
-
-
-def _print(text: str) -> int:
-    try:
-        with standard_output():
-            print(text)
-    except OutputNotWritten as error:
-        discard_output(sys.stdout)
-        return _end(_EXIT_FAILED, f"standard output cannot be written: {error}: fix that, or write elsewhere")
-    except BrokenPipeError:
-        discard_output(sys.stdout)
-        return _EXIT_FAILED
-    return 0
-
-
-def _end(code: int, why: str) -> int:
-    print(f"{_PROGRAM}: {why}", file=sys.stderr)
-    return code
+    return end_with_output(_PROGRAM, json.dumps(document, indent=2))
 
 
 def _shown(session: Session) -> dict[str, object]:

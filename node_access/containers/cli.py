@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from attestors.command_parser import EXIT_USAGE, CommandParser
-from attestors.standard_output import OutputNotWritten, discard_output, standard_output
 from node_access.containers.agent import SESSIONS, SOCKET, Agent, Files
 from node_access.containers.finding import RUNTIME_ROOT, TASKS, Bundles, NotOpen, open_container
 from node_access.containers.running import PROGRAMS
@@ -28,11 +27,11 @@ from node_access.containers.users import (
     load_users,
     require_own_database,
 )
+from node_access.ending import EXIT_FAILED, end_with_output, end_with_reason
 from node_access.service import Stop, notify
 
 _PROGRAM: Final = "node-access-containers"
 GROUP: Final = "node-access-containers"
-_EXIT_FAILED: Final = 1
 _DEFAULT: Final = "(default: %(default)s)"
 _LOWEST_UID: Final = 65_536
 _HIGHEST_UID: Final = 2**31
@@ -86,25 +85,29 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     if options.first_uid < _LOWEST_UID or options.uids < 1 or options.first_uid + options.uids > _HIGHEST_UID:
-        return _end(EXIT_USAGE, f"the uids of --first-uid and --uids are not between {_LOWEST_UID} and {_HIGHEST_UID}")
+        return end_with_reason(
+            _PROGRAM, EXIT_USAGE, f"the uids of --first-uid and --uids are not between {_LOWEST_UID} and {_HIGHEST_UID}"
+        )
     pool = Pool(options.first_uid, options.uids)
     try:
         group = grp.getgrnam(GROUP).gr_gid
     except KeyError:
-        return _end(EXIT_USAGE, f"there is no group {GROUP}: run systemd-sysusers")
+        return end_with_reason(_PROGRAM, EXIT_USAGE, f"there is no group {GROUP}: run systemd-sysusers")
     try:
         require_own_database(DATABASE, pool)
         users = load_users(STATE, pool, time.clock_gettime(time.CLOCK_BOOTTIME))
         tools = load_tools(options.busybox, options.sftp_server, options.nss_wrapper)
     except (InvalidState, NoTools) as failure:
-        return _end(EXIT_USAGE, str(failure))
+        return end_with_reason(_PROGRAM, EXIT_USAGE, str(failure))
     settings = Settings(options.runtime_root, {"runc": options.runc, "crun": options.crun}, tools)
     files = Files(SOCKET, SESSIONS, STATE, DATABASE, group)
     try:
         agent = Agent(Bundles(options.tasks), users, settings, files, notify)
     except OSError as error:  # of another user than root
         where = error.filename or SOCKET
-        return _end(EXIT_USAGE, f"{where}: {error.strerror}: start it by `systemctl start {_PROGRAM}`")
+        return end_with_reason(
+            _PROGRAM, EXIT_USAGE, f"{where}: {error.strerror}: start it by `systemctl start {_PROGRAM}`"
+        )
     stop = Stop()
     stop.listen()
     try:
@@ -114,28 +117,10 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print(text: str) -> int:
-    try:
-        with standard_output():
-            print(text)
-    except OutputNotWritten as error:
-        discard_output(sys.stdout)
-        return _end(_EXIT_FAILED, f"standard output cannot be written: {error}: fix that, or write elsewhere")
-    except BrokenPipeError:
-        discard_output(sys.stdout)
-        return _EXIT_FAILED
-    return 0
-
-
-def _end(code: int, why: str) -> int:
-    print(f"{_PROGRAM}: {why}", file=sys.stderr)
-    return code
-
-
 def _list(options: argparse.Namespace) -> int:
     if not options.tasks.is_dir():
         why = f"{options.tasks}: no such folder: containerd has started no container, or --tasks names another one"
-        return _end(_EXIT_FAILED, why)
+        return end_with_reason(_PROGRAM, EXIT_FAILED, why)
     bundles, skipped = Bundles(options.tasks).all()
     containers = []
     for bundle in sorted(bundles, key=lambda one: one.name):
@@ -149,7 +134,7 @@ def _list(options: argparse.Namespace) -> int:
         "containers": containers,
         "skipped": [{"container": one.identifier, "why": one.why} for one in skipped],
     }
-    return _print(json.dumps(document, indent=2))
+    return end_with_output(_PROGRAM, json.dumps(document, indent=2))
 
 
 if __name__ == "__main__":

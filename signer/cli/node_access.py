@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
-import logging
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from attestors.wire.ssh.keys import HostKey
-from signer.cli.arguments import WrongUse, cluster_key
-from signer.cli.management import management_access
+from signer.cli.arguments import WrongUse
+from signer.cli.cluster_action import Found, run_on_cluster
 from signer.cli.plain_output import print_text, print_to_stderr
-from signer.controller.named_cluster import NoSuchCluster, require_cluster
+from signer.controller.named_cluster import NoSuchCluster
 from signer.kube.client import Client
 from signer.kube.errors import NotFound
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS
@@ -51,7 +48,6 @@ from signer.store.controller_key import SECRET_NAME, MalformedControllerKey, par
 CONFIG_FILE: Final = "config"
 KNOWN_HOSTS_FILE: Final = "known_hosts"
 _MAXIMUM_SHOWN: Final = 20
-Found = TypeVar("Found")
 
 
 class NodeAccessFailed(CommandFailed):
@@ -243,19 +239,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def _run(options: argparse.Namespace, action: Callable[[Client, ClusterKey], Coroutine[Any, Any, Found]]) -> Found:
-    logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
-    key = cluster_key(options.cluster, default_namespace=options.namespace)
-
-    async def connected() -> Found:
-        access = await management_access(options)
-        async with Client(access.connection, token_source=access.token_source) as management:
-            try:
-                return await action(management, key)
-            except NodeAccessFailed:
-                await require_cluster(management, (await discover_cluster_api(management)).clusters, key)
-                raise
-
     try:
-        return asyncio.run(connected())
+        return run_on_cluster(options, action, NodeAccessFailed)
     except NoSuchCluster as error:
         raise NodeAccessFailed(str(error)) from error

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from attestors.contract import InvalidSettings, SettingsFinding
-from attestors.registry import AttestorFailed, AttestorUnavailable, PolicyMayBeNeeded, Registry
+from attestors.registry import AttestorFailed, AttestorNotInstalled, AttestorUnavailable, PolicyMayBeNeeded, Registry
 from signer.configuration import OperatorAttestor
 
 _LOG = logging.getLogger(__name__)
@@ -86,6 +86,8 @@ def _checked(
         return SoundSettings(field, registry.check_operator_settings(provider, settings, now))
     except PolicyMayBeNeeded as error:
         return UndecidedSettings(field, str(error))
+    except AttestorNotInstalled as error:
+        return BrokenSettings(provider, f"attestors.{provider}", str(error))  # the name is wrong, not the settings
     except (InvalidSettings, AttestorUnavailable) as error:
         return BrokenSettings(provider, field, str(error))
     except AttestorFailed as failed:

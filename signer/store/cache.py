@@ -229,7 +229,8 @@ class Cache(Generic[Value]):
                 self._bound.fits_listed(object_key(manifest)[0])
         changed = self._bound.list_ends()
         self._listed_in.clear()
-        kept = {key: manifest for manifest in objects if not self.drops((key := object_key(manifest))[0]) and manifest}
+        by_key = {object_key(manifest): manifest for manifest in objects if manifest}  # an emptied one was dropped
+        kept = {key: manifest for key, manifest in by_key.items() if not self.drops(key[0])}
         for key in [key for key in self._versions if key not in kept]:
             self._set(key, None)
         for manifest in kept.values():

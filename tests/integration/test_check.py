@@ -100,12 +100,14 @@ def test_attestors_that_cannot_work(check: Check, tmp_path: Path) -> None:
     wrong = attention(found)
     assert wrong.keys() == {
         "attestors.composite.settings",
-        "attestors.keyed-mack.settings",
+        "attestors.keyed-mack",
         "attestors.tpm.settings",
         "attestors.tpm.settingsByNamespace.team-a",
     }
     assert wrong["attestors.composite.settings"][0] == "attestors must name 2 or 3 attestors"
-    assert "'keyed-mack' is not installed; installed are: " in wrong["attestors.keyed-mack.settings"][0]
+    message, remedy = wrong["attestors.keyed-mack"]
+    assert "'keyed-mack' is not installed; installed are: " in message
+    assert remedy == "correct attestors.keyed-mack in the file that --config names", "the name is wrong"
     message, remedy = wrong["attestors.tpm.settings"]
     assert "endorsementRootsFolder" in message
     assert "No such file or directory" in message
