@@ -117,6 +117,7 @@ def main(folder: Path) -> int:
         _print_certificate(folder, joined)
     colour, text = _conclusion(outcomes)
     _print_indented(f"\n[bold {colour}]{text}[/bold {colour}] ({time.monotonic() - began:.1f} s)", 0)
+    console.print("`make playground` has real API servers and software TPMs for your own commands.")
     console.print("`make demo-rotation` replaces a cluster's CA, on real API servers and under load.")
     console.print("`make demo-ssh` logs in to a node that has proved itself, until the certificate ends.")
     console.print("`make demo-access` gives two people access through bastions, until no heartbeat comes.")
