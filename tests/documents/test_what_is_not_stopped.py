@@ -68,8 +68,8 @@ def settings_of(provider_id: str) -> dict[str, str]:
     return {"provider-id": provider_id, "machine-key": machine_key}
 
 
-def says(words: str) -> bool:
-    return words in " ".join((ROOT / "docs/threat-model.md").read_text(encoding="utf-8").split())
+def says(words: str, page: str = "threat-model.md") -> bool:
+    return words in " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
 
 
 def wait_for_condition(cluster: WorldCluster, kind: str, status: str, reason: str) -> None:
@@ -178,7 +178,11 @@ def test_an_older_copy_of_a_record_makes_a_second_certificate_of_what_was_approv
 def test_tokens_that_live_long_are_cut_back_before_a_deleted_policy_opens_the_door(
     workload_cluster: WorldCluster, start: Start
 ) -> None:
-    assert says("by Observe or by deletion of the policy, they are cut back before the bindings return")
+    assert says(
+        "by Observe or by deletion of the policy, or the condition turns False for another reason, "
+        "all tokens are cut back before the bindings return",
+        "operating.md",
+    )
     token = extended_token(workload_cluster, start)[0]
     delete_policy(workload_cluster)
     wait_until(lambda: FIRST_CERTIFICATES in bindings(workload_cluster), "the bindings are back")
@@ -190,7 +194,8 @@ def test_a_policy_deleted_while_no_controller_runs_leaves_tokens_where_nothing_i
 ) -> None:
     assert says(
         "a policy that is deleted while no controller runs, of a cluster without saved bindings, "
-        "leaves them as they are"
+        "leaves them as they are",
+        "operating.md",
     )
     without_kept = make_workload_cluster("nothing-kept", seed_kubeadm=False)
     token, controller = extended_token(without_kept, start)
