@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Whoever opens an embedded API gets a late one."""
     _defaults()["late_events_seconds"] = config.getoption("--late-events")
+    # A background job of a shell, such as a CI run, ignores SIGINT. Programs that tests start inherit that, and a test
+    # that interrupts one would wait in vain.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
