@@ -441,6 +441,21 @@ TABLE: Final = (
     ),
     Entry("docs/ssh.md", "", RunBy("tests/documents/test_ssh.py::test_the_commands_work_with_every_api_server_down")),
     Entry(
+        "docs/first-login.md",
+        "node-access doctor",
+        RunBy(f"{_CLIENT}::test_the_doctor_finds_what_is_missing"),
+    ),
+    Entry(
+        "docs/first-login.md",
+        "node-access ssh",
+        RunBy(f"{_CLIENT}::test_ssh_asks_for_a_grant_runs_a_command_and_revokes_it"),
+    ),
+    Entry(
+        "docs/first-login.md",
+        "",
+        RunBy("tests/integration/access/test_first_login.py::test_from_the_operators_values_to_alices_certificate"),
+    ),
+    Entry(
         "docs/first-cluster.md",
         "podman build",
         RunBy("tests/e2e/test_container_image.py::test_nodes_join_by_a_controller_in_a_container"),
