@@ -26,6 +26,7 @@ from signer.controller.access_wing import (
     access_wing,
 )
 from signer.controller.audit_heads import AuditHeadPublisher, HeadResult, NoAuditHeads, audit_heads
+from signer.controller.authorities_at_start import AuthoritiesAtStart
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.canary.service import CanaryService
@@ -176,6 +177,7 @@ class SharedParts:
     rotation: RotationWing
     ssh: SSHWing
     access: AccessWing
+    authorities_at_start: AuthoritiesAtStart
 
 
 def compose_workload_cluster(
@@ -185,7 +187,8 @@ def compose_workload_cluster(
     caches, now, monotonic, random = shared.caches, options.now, options.monotonic, SystemRandom()
     status_changed, reconnect = asyncio.Event(), asyncio.Event()
     permits = permitted_in(key.namespace, configuration, options.registry)
-    authority_source, canary = _compose_authorities(key, configuration, options, shared, random)
+    authority_source = shared.authorities_at_start.source(key)
+    canary = _compose_canary(key, authority_source, options, shared, random)
     control_plane_names = ControlPlaneNames(
         key, shared.management, caches, status_changed=status_changed, random=random, monotonic=monotonic
     )
@@ -338,19 +341,31 @@ def compose_workload_cluster(
     )
 
 
-def _compose_authorities(
-    key: ClusterKey, configuration: Configuration, options: ControllerOptions, shared: SharedParts, random: Random
-) -> tuple[AuthoritySource, CanaryService]:
-    """Compose the source of one workload cluster's CAs, and the canary that proves the API server's trust in them."""
+def _compose_authority_source(
+    key: ClusterKey,
+    management: Client,
+    caches: Caches,
+    configuration: Configuration,
+    options: ControllerOptions,
+    rotation: RotationWing,
+) -> AuthoritySource:
+    """Compose the source of one workload cluster's CAs, which tells the index of CAs."""
     source = AuthoritySource(
-        shared.management,
+        management,
         key,
-        choose=ChosenSecrets(key, shared.caches, configuration.authorities, knows_rotation(shared.rotation)),
+        choose=ChosenSecrets(key, caches, configuration.authorities, knows_rotation(rotation)),
         now=options.now,
         monotonic=options.monotonic,
     )
-    source.on_change(partial(_note_authorities, key, source, shared.caches))
-    canary = CanaryService(
+    source.on_change(partial(_note_authorities, key, source, caches))
+    return source
+
+
+def _compose_canary(
+    key: ClusterKey, source: AuthoritySource, options: ControllerOptions, shared: SharedParts, random: Random
+) -> CanaryService:
+    """Compose the canary that proves the API server's trust in the CAs."""
+    return CanaryService(
         key,
         source=source,
         caches=shared.caches,
@@ -360,7 +375,6 @@ def _compose_authorities(
         monotonic=options.monotonic,
         random=random,
     )
-    return source, canary
 
 
 def _note_authorities(key: ClusterKey, source: AuthoritySource, caches: Caches) -> None:
@@ -411,6 +425,12 @@ async def _run(
         )
         management_clocks = Clocks(client, options.server_clock(client), options.now, monotonic=options.monotonic)
         ssh = ssh_wing(configuration, recorder)
+        rotation = rotation_wing(configuration, client, caches, recorder, options.audit_log, resource_limits)
+        at_start = AuthoritiesAtStart(
+            caches,
+            lambda key: _compose_authority_source(key, client, caches, configuration, options, rotation),
+            monotonic=options.monotonic,
+        )
         shared = SharedParts(
             management=client,
             management_clocks=management_clocks,
@@ -428,11 +448,12 @@ async def _run(
             request_memory=SharedRequestMemory(),
             worker_pool=SharedWorkerPool.for_limit(configuration.workers_per_cluster),
             auto_approval_checks=TimedSemaphore(CHECKS_AT_ONCE, CHECK_SECONDS),
-            rotation=rotation_wing(configuration, client, caches, recorder, options.audit_log, resource_limits),
+            rotation=rotation,
             ssh=ssh,
             access=access_wing(
                 configuration, client, caches, recorder, ssh, options.metrics, options.audit_log, options.monotonic
             ),
+            authorities_at_start=at_start,
         )
         fleet = Fleet(caches, lambda key: compose_workload_cluster(key, configuration, options, shared), failed)
         options.health.watch(caches, fleet.busy_seconds)
@@ -476,10 +497,12 @@ async def _run(
             try:
                 if await _filled_or_stopped(caches, bootstrap_tokens, stop):
                     await heads.publish()
+                    at_start.begin()
                     running.append(tasks.create_task(fleet.run(), name="fleet"))
                     running += [
                         tasks.create_task(supervised(name, run, failed), name=name)
                         for name, run in (
+                            ("CAs at the start", at_start.run),
                             ("machine conditions", machine_conditions.run),
                             ("garbage collection", garbage_collector.run),
                             ("restoration", restoration.run),

@@ -227,8 +227,10 @@ class Attestation:
         """The facts for the checks of the request.
 
         Raises:
-            Deferred: the controller key is not available, and decides whether another Cluster has one of the CAs.
+            Deferred: the controller has not read the CAs of all Clusters yet; or the controller key is not available,
+                and decides whether another Cluster has one of the CAs.
         """
+        self._sharing.require_read()
         known = authority.waiting_hashes | self._attestation_requests.recorded_authorities()
         signing = authority.signer_of(request.header.signer.purpose).certificate
         facts = RequestFacts(

@@ -51,6 +51,10 @@ class AuthorityUnavailable(Exception):
         self.reason = reason
 
 
+class AuthorityUnreachable(AuthorityUnavailable):
+    """The Secrets could not be asked for: an outage of the management cluster, which ends. A refusal is none."""
+
+
 class LoadAuthority(Protocol):
     """Creates a CA from a Secret's data, as :func:`~signer.authority.load_certificate_authority` does."""
 

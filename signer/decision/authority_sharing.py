@@ -26,6 +26,14 @@ class AuthoritySharing:
     caches: Caches
     groups: SharingGroups
 
+    def require_read(self) -> None:
+        """Call this before a decision.
+
+        Raises:
+            Deferred: the controller has just started, and has not read the CAs of all Clusters yet.
+        """
+        self.caches.authorities.require_read(self.key, self.groups)
+
     def shared(self, authority: IssuingSet) -> SharedAuthorities:
         """What of these CAs another Cluster has too, without the operator's word.
 

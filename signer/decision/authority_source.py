@@ -18,6 +18,7 @@ from signer.decision.authority_secrets import (
     Answer,
     AuthoritySecrets,
     AuthorityUnavailable,
+    AuthorityUnreachable,
     LoadAuthority,
 )
 from signer.kube.calls import Get
@@ -100,7 +101,7 @@ class ChosenSecrets:
         try:
             rotation = self.rotation(self.key)
         except Deferred as error:  # without the controller key, no record says who signs
-            raise AuthorityUnavailable(str(error.defer.reason), error.defer.message) from error
+            raise AuthorityUnreachable(str(error.defer.reason), error.defer.message) from error
         if isinstance(rotation, NotRotated) or before != ONE_AUTHORITY:
             return before
         if isinstance(rotation, RotatingAuthorities) or (
@@ -188,8 +189,8 @@ class AuthoritySource:
         clock) or later.
 
         Raises:
-            AuthorityUnavailable: a Secret is missing or unusable, or not allowed, or the management cluster cannot be
-                asked and no recent enough read is cached.
+            AuthorityUnavailable: a Secret is missing or unusable, or not allowed, or the controller may not read it.
+            AuthorityUnreachable: the management cluster cannot be asked, and no recent enough read is cached.
         """
         choice = self._choose()
         kept = self._kept
@@ -200,9 +201,9 @@ class AuthoritySource:
                     kept = await self._read_and_keep(choice, not_before)
         if kept.read_at < not_before:
             message = f"the CA of Cluster {self._cluster} cannot be read now"
-            raise AuthorityUnavailable("ManagementClusterUnreachable", message)
+            raise AuthorityUnreachable("ManagementClusterUnreachable", message)
         if isinstance(kept.answer, AuthorityUnavailable):
-            raise AuthorityUnavailable(kept.answer.reason, str(kept.answer))
+            raise type(kept.answer)(kept.answer.reason, str(kept.answer))
         return kept.answer
 
     def _is_stale(self, kept: _Kept, choice: AuthorityChoice, not_before: float) -> bool:
@@ -227,7 +228,8 @@ class AuthoritySource:
             usable = before is not None and before.choice == choice and isinstance(before.answer, IssuingSet)
             if before is not None and usable and not isinstance(error, Forbidden):
                 return replace(before, looked_at=read_at)
-            unreachable = AuthorityUnavailable(
+            failure = AuthorityUnavailable if isinstance(error, Forbidden) else AuthorityUnreachable
+            unreachable = failure(
                 "ManagementClusterUnreachable", f"the Secrets of the CA of Cluster {self._cluster}: {error}"
             )
             return _Kept(choice, read_at, read_at, unreachable)

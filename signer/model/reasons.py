@@ -344,7 +344,8 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "the services that it calls, such as a cloud.",
         ),
         Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE: ReasonExplanation(
-            "Secret `<cluster>-ca` is missing, cannot be read or has no key, or its CA has expired or just changed.",
+            "Secret `<cluster>-ca` is missing, cannot be read or has no key, or its CA has expired or just changed. Or "
+            "the controller has just started and is reading the CAs of all Clusters, for a minute at most.",
             "Read the message and the policy's condition "
             "[CertificateAuthorityAvailable](troubleshooting.md#the-ca): they say which.",
         ),

@@ -1,9 +1,10 @@
 """Which Clusters have which CAs, in memory, so that Clusters with a CA in common are found without a call.
 
-It knows two kinds of CAs: those of the clusters that this replica serves, as it read them from their Secrets, and those
-that the policies of other clusters publish in their status, which every replica watches. A published one counts only
-with the controller's seal. No Cluster enters by listing another's certificate: a key counts only where the
-controller has read the private key, and an issuer only where it has signed a CA of that kind.
+It knows two kinds of CAs: those that this replica read from Secrets, of the clusters that it serves and, when it
+started, of all; and those that the policies of other clusters publish in their status, which every replica watches. A
+published one counts only with the controller's seal, and then more than what was read at the start. No Cluster enters
+by listing another's certificate: a key counts only where the controller has read the private key, and an issuer only
+where it has signed a CA of that kind.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Final
 
 from signer.model.authority_sharing import NOT_SHARED, AuthorityHashes, SharedAuthorities, SharingGroups
 from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred
+from signer.model.reasons import Reason
 from signer.model.seal import ControllerKeys
 from signer.store.published_authorities import NOTHING_PUBLISHED, PublishedAuthorities, read_published_authorities
 
@@ -40,13 +43,58 @@ class AuthorityIndex:
         self._published: dict[ClusterKey, PublishedAuthorities] = {}
         self._clusters: dict[str, set[ClusterKey]] = {}
         """The Clusters that a hash is known of, from either source."""
+        self._unread: set[ClusterKey] = set()
+        self._held: set[ClusterKey] = set()
+        """Clusters that had a request wait for those that are not read."""
+
+    @property
+    def unread(self) -> frozenset[ClusterKey]:
+        """The Clusters whose CAs are to be read before others are decided."""
+        return frozenset(self._unread)
+
+    def reading(self, clusters: Iterable[ClusterKey]) -> None:
+        """The controller has started, and reads the CAs of these Clusters. Until each has an answer, requests wait."""
+        self._unread.update(clusters)
+
+    def answered(self, cluster: ClusterKey) -> None:
+        """The read of the cluster's CAs has ended: they are known, or there are none that sign."""
+        self._unread.discard(cluster)
+        if not self._unread:
+            self.reading_ended()
+
+    def reading_ended(self) -> None:
+        """No request waits any longer for CAs that are not read."""
+        self._unread.clear()
+        held, self._held = self._held, set()
+        for cluster in held:
+            self._wake(cluster)
+
+    def require_read(self, cluster: ClusterKey, groups: SharingGroups) -> None:
+        """Call this before a decision for the cluster: a Cluster whose CAs are not read may have the same ones.
+
+        A Cluster that appears later is not waited for: it could have been shared with before it was there.
+
+        Raises:
+            Deferred: a Cluster that the operator does not allow to share with this one is not read yet. The cluster is
+                woken when all are read.
+        """
+        if not self._unread or groups.allow_all:
+            return
+        if any(other != cluster and not groups.allow(cluster, other) for other in self._unread):
+            self._held.add(cluster)
+            raise Deferred(
+                Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE,
+                "the controller has just started, and has not read the CA of each Cluster yet: another one may have "
+                "this Cluster's. The request is decided when they are read, within a minute; nothing is to be done",
+            )
 
     def loaded(self, cluster: ClusterKey, hashes: AuthorityHashes) -> None:
-        """This replica has read the CAs of a cluster that it serves."""
+        """This replica has read the CAs of a cluster: one that it serves, or any when it started."""
         before = self._loaded.get(cluster, _NONE)
         self._loaded[cluster] = hashes
         if hashes != before:
             self._changed(cluster, before.all, hashes.all)
+        self.answered(cluster)
 
     def shows(self, cluster: ClusterKey, manifest: Mapping[str, Any]) -> None:
         """The watch delivered the cluster's policy."""
@@ -60,11 +108,13 @@ class AuthorityIndex:
         loaded, published = self._loaded.pop(cluster, _NONE), self._published.get(cluster, NOTHING_PUBLISHED)
         self._changed(cluster, loaded.all | published.hashes.all, published.hashes.all)
         self._wake_others(cluster, published.hashes.all)
+        self.answered(cluster)
 
     def policy_gone(self, cluster: ClusterKey) -> None:
         """The policy was deleted: the Cluster is not served."""
         loaded, published = self._loaded.pop(cluster, _NONE), self._published.pop(cluster, NOTHING_PUBLISHED)
         self._changed(cluster, loaded.all | published.hashes.all, frozenset())
+        self.answered(cluster)
 
     def of_namespace(self, namespace: str) -> tuple[ClusterKey, ...]:
         """The Clusters of the namespace of which anything is known."""
@@ -90,10 +140,11 @@ class AuthorityIndex:
 
     def _known(self, cluster: ClusterKey) -> AuthorityHashes:
         """The CAs that count for that Cluster."""
+        loaded = self._loaded.get(cluster, _NONE)
         if cluster in self._loaded and self._served_here(cluster):
-            return self._loaded[cluster]
+            return loaded
         published = self._published.get(cluster, NOTHING_PUBLISHED)
-        return published.hashes if published.is_sealed(cluster, self._keys()) else _NONE
+        return published.hashes if published.is_sealed(cluster, self._keys()) else loaded
 
     def _changed(self, cluster: ClusterKey, before: frozenset[str], after: frozenset[str]) -> None:
         self._wake_others(cluster, before ^ after)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from signer.authority.lenient_certificate import parse_ca_certificate
 from signer.configuration import AllowedAuthorities
-from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.controller import authorities_at_start
+from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.authority_sharing import SharingGroup, SharingGroups
 from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
+from signer.model.shard import shard_of
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.world import RunningController, WorldCluster
 from tests.integration.fixtures import Harness, node_of, pending, provider_id
+from tests.integration.replicas import shards_owned, start_replica
 from tests.support.processes import wait_until
 from tests.unit.signer.authority.support import Made, make
 
@@ -25,11 +29,11 @@ REASON: Final = "CertificateAuthorityShared"
 MACHINE: Final = "m"
 
 
-def victim_and_thief(harness: Harness, **of_the_thief: Any) -> tuple[WorldCluster, WorldCluster]:
+def victim_and_thief(harness: Harness, name: str = "thief") -> tuple[WorldCluster, WorldCluster]:
     """Clusters of two tenants with one CA key. Each has a Machine with the provider ID of the victim's node."""
     authority = new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256)
     victim = harness.cluster("victim", namespace="team-a", api={"authority": authority})
-    thief = harness.cluster("thief", namespace="team-b", api={"authority": authority}, **of_the_thief)
+    thief = harness.cluster(name, namespace="team-b", api={"authority": authority})
     for cluster in (victim, thief):
         cluster.add_machine(MACHINE, provider_id=provider_id(MACHINE))
     return victim, thief
@@ -187,3 +191,71 @@ def test_a_cluster_that_another_replica_serves(harness: Harness) -> None:
     for cluster in (victim, thief):
         assert_waits(harness, cluster, victim.ca_cert_hash)
     assert_nothing_reserved(harness, victim, thief)
+
+
+UNAVAILABLE: Final = "CertificateAuthorityUnavailable"
+UNREAD: Final = "has not read the CA of each Cluster yet"
+
+
+def ca_of(cluster: WorldCluster) -> str:
+    """The requests for the Secret of that Cluster's CA."""
+    return f"GET {SECRETS.object(f'{cluster.name}-ca', cluster.namespace)}"
+
+
+def test_at_the_first_start_nothing_is_decided_before_every_ca_is_read(harness: Harness) -> None:
+    """Without the wait, the thief's request is approved while the victim's CA cannot be read."""
+    victim, thief = victim_and_thief(harness)
+    honest = harness.cluster("honest", namespace="team-c")
+    honest.add_machine(MACHINE, provider_id=provider_id("honest"))
+    harness.api.faults.inject(ca_of(victim), status=503, times=None)
+    thief.submit_with_token(node_of(victim, MACHINE).client_request("join"))
+    asks = node_of(honest, "honest", MACHINE)
+    honest.submit_with_token(asks.client_request("join"))
+    harness.run()
+    for cluster in (thief, honest):
+        harness.wait_for_event(UNAVAILABLE, MACHINE, namespace=cluster.namespace, part=UNREAD)
+        pending(cluster, "join")
+    assert_nothing_reserved(harness, victim, thief)
+
+    harness.api.faults.clear()
+    assert honest.wait_until_decided("join").condition == "Approved"
+    assert_waits(harness, thief, victim.ca_cert_hash)
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_cluster_whose_ca_is_never_read_holds_no_other(harness: Harness, status: int) -> None:
+    tenant = harness.cluster("tenant", namespace="team-a")
+    honest = harness.cluster("honest", namespace="team-b")
+    harness.api.faults.inject(ca_of(tenant), status=status, times=None)
+    harness.run()
+    harness.join(honest)
+    harness.wait_for_condition(tenant, "CertificateAuthorityAvailable", "False")
+    harness.api.faults.clear()
+
+
+def test_the_wait_for_a_read_without_an_answer_is_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(authorities_at_start, "READ_SECONDS", 1.0)
+    tenant = harness.cluster("tenant", namespace="team-a")
+    honest = harness.cluster("honest", namespace="team-b")
+    harness.api.faults.inject(ca_of(tenant), status=503, times=None)
+    harness.run()
+    harness.join(honest)
+    [warned] = [one for one in caplog.records if "no longer wait for CAs" in one.getMessage()]
+    assert (warned.__dict__["failed"], warned.__dict__["cluster"]) == (1, str(tenant.key))
+    harness.api.faults.clear()
+
+
+def test_a_replica_reads_the_cas_of_other_shards_too(harness: Harness) -> None:
+    """Each replica knows the CAs of the Clusters that the other has not published yet."""
+    victim, thief = victim_and_thief(harness, name="second")
+    assert {shard_of(cluster.key, 2) for cluster in (victim, thief)} == {0, 1}
+    harness.api.faults.inject("PATCH */nodeattestationpolicies/*/status", status=500, times=None)
+    replicas = [start_replica(harness, user, shards=2) for user in ("one", "two")]
+    wait_until(lambda: [shards_owned(replica) for replica in replicas] == [1, 1], "each replica owns a shard")
+    replayed(victim, thief)
+    for cluster in (victim, thief):
+        assert_waits(harness, cluster, victim.ca_cert_hash)
+    assert_nothing_reserved(harness, victim, thief)
+    harness.api.faults.clear()

@@ -56,7 +56,7 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "replicas": "Number of replicas that share the shards.",
         "path": "Requested path of the diagnostics.",
         "lease": "Namespace and name of the Lease.",
-        "failed": "Number of objects deferred to the next round.",
+        "failed": "Number of objects that failed, or are deferred to the next round.",
         "version": "Version of a published trust bundle.",
         "bastionProvider": "Provider of a bastion.",
         "bastionProviders": "Providers that the bastion controller's configuration allows.",

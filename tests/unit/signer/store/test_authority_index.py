@@ -199,3 +199,63 @@ def test_clusters_are_woken_by_changes_of_those_with_a_ca_in_common(world: World
     world.index.policy_gone(OTHER)
     assert world.woken == [MINE] * 5
     assert world.shared(authority(1, 2)) == NOT_SHARED
+
+
+def required(world: World, groups: SharingGroups = NO_SHARING) -> bool:
+    """Whether a request of ``MINE`` waits for CAs that are not read."""
+    try:
+        world.index.require_read(MINE, groups)
+    except Deferred as error:
+        return error.defer.reason == Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE
+    return False
+
+
+def test_at_the_start_requests_wait_until_each_ca_has_an_answer(world: World) -> None:
+    world.index.reading([MINE, OTHER, THIRD])
+    assert required(world)
+    world.index.loaded(OTHER, authority(1))
+    assert required(world)
+    assert world.woken == []
+    world.index.answered(THIRD)
+    assert not required(world), "it waits for its own"
+    world.index.loaded(MINE, authority(2))
+    assert world.woken == [MINE]
+    world.index.reading_ended()
+    assert world.woken == [MINE]
+
+
+@pytest.mark.parametrize("gone", [AuthorityIndex.cluster_gone, AuthorityIndex.policy_gone])
+def test_what_is_gone_is_not_waited_for(world: World, gone: Any) -> None:
+    world.index.reading([OTHER])
+    assert required(world)
+    gone(world.index, OTHER)
+    assert not required(world)
+    assert world.woken == [MINE]
+
+
+def test_what_may_share_is_not_waited_for(world: World) -> None:
+    world.index.reading([OTHER])
+    both = SharingGroups((SharingGroup(frozenset({MINE.namespace}), frozenset({OTHER})),))
+    assert not required(world, both)
+    assert not required(world, EVERYTHING_SHARED)
+    world.index.reading([THIRD])
+    assert required(world, both)
+    assert not required(world, EVERYTHING_SHARED)
+
+
+def test_the_wait_ends_with_reads_that_have_no_answer(world: World) -> None:
+    world.index.reading([OTHER])
+    assert required(world)
+    world.index.reading_ended()
+    assert not required(world)
+    assert (world.woken, world.index.unread) == ([MINE], frozenset())
+
+
+def test_what_was_read_at_the_start_counts_until_another_replica_publishes(world: World) -> None:
+    world.index.loaded(OTHER, authority(1))
+    world.served.remove(OTHER)
+    assert world.shared(authority(1)) == keys_are(1)
+    world.index.shows(OTHER, FORGED["without a seal"])
+    assert world.shared(authority(1)) == keys_are(1)
+    world.index.shows(OTHER, policy(OTHER, authority(2)))
+    assert world.shared(authority(1)) == NOT_SHARED
