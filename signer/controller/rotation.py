@@ -144,7 +144,7 @@ def compose_rotation(
         keys=parts.caches.authentic.keys,
         ask_servers=_ask_servers(key, parts, now),
         ask_controller_manager=asking_controller_manager(now),
-        ask_for_key=asking_for_key(parts.resource_limits),
+        ask_for_key=asking_for_key(parts.resource_limits.of_namespace(key.namespace)),
         control_plane=KubeadmObserver(key, parts.management, parts.caches, parts.settings, now),
         now=now,
     )
@@ -212,7 +212,7 @@ def _ask_servers(key: ClusterKey, parts: RotationParts, now: Callable[[], dateti
         except AuditLogUnavailable as error:
             raise CanaryNotJournaled(str(error)) from error
 
-    return asking(journal, now, parts.resource_limits)
+    return asking(journal, now, parts.resource_limits.of_namespace(key.namespace))
 
 
 def _tell(key: ClusterKey, recorder: Recorder, caches: Caches, kind: str, reason: str, message: str) -> None:

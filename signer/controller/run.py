@@ -369,7 +369,7 @@ def _compose_canary(
         key,
         source=source,
         caches=shared.caches,
-        resource_limits=shared.connector.resource_limits,
+        resource_limits=shared.connector.resource_limits.of_namespace(key.namespace),
         audit_log=options.audit_log,
         now=partial(datetime.now, UTC),  # the API server compares it with its own clock, whatever clock decides
         monotonic=options.monotonic,

@@ -251,7 +251,7 @@ def remedy_in_workload(error: BaseException, key: ClusterKey) -> str:
 class WorkloadConnector:
     """Connects to workload clusters."""
 
-    management: Client
+    management: Get
     """Client of the management cluster, which has the kubeconfig Secrets."""
     workers_per_cluster: int
     resource_limits: ResourceLimits
@@ -271,6 +271,6 @@ class WorkloadConnector:
             connection,
             maximum_body_bytes=MAXIMUM_BODY_BYTES,
             connection_limit=EXTRA_CONNECTIONS + self.workers_per_cluster,
-            resource_limits=self.resource_limits,
+            resource_limits=self.resource_limits.of_namespace(key.namespace),
             on_connect=on_connect,
         )

@@ -3,11 +3,16 @@
 A server that sends without a pause, or responds without an end, meets the bounds of its own client. The limits here
 bound a hundred of them together, and a server that behaves as an API server does never reaches them. `Throttle` delays
 the calls and reads of one client after its server has used CPU time.
+
+A tenant may have thousands of Clusters, and each change of a policy may make a new client. So the clients of one
+namespace together have a share, too, which a new client does not renew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
+import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -23,6 +28,12 @@ OWN_SHARE: Final = 0.002
 """Share of one core for each client alone, outside the shared limit: about twenty events a second."""
 BURST_SECONDS: Final = 0.25
 """CPU time that may accumulate: about a thousand events."""
+NAMESPACE_SHARE: Final = 0.1
+"""The own shares of all clients of one namespace together: a thousand clusters with two events a second each."""
+NAMESPACE_BURST_SECONDS: Final = 2.5
+"""CPU time that may accumulate for them: most of what a thousand connections take when the controller starts."""
+_MANY_NAMESPACES: Final = 1024
+"""With more, those whose clients have used nothing lately are forgotten."""
 LARGE_BYTES: Final = 64 * 1024 * 1024
 """For all responses and events that are being read, beyond ``SMALL_BYTES`` of each."""
 SMALL_BYTES: Final = 512 * 1024
@@ -31,6 +42,13 @@ SMALL_BYTES: Final = 512 * 1024
 
 class MemoryQuotaExceeded(Exception):
     """Other responses take so much memory now that none is left."""
+
+
+class SharedMemory:
+    """The memory for large responses that is left."""
+
+    def __init__(self, bytes_left: int) -> None:
+        self.bytes_left = bytes_left
 
 
 class ResourceLimits:
@@ -46,21 +64,41 @@ class ResourceLimits:
         """``clock`` is monotonic, in seconds."""
         self._clock = clock
         self._shared_bucket = _cpu_time(loop_share, clock)
-        self.bytes_left = large_bytes
+        self._own_shares = TokenBucket(math.inf, 1.0, clock)
+        """What the own shares of these clients may come to together."""
+        self._namespaces: dict[str, TokenBucket] = {}
+        """The same for the clients of each namespace."""
+        self.memory = SharedMemory(large_bytes)
+
+    @property
+    def bytes_left(self) -> int:
+        """Memory for large responses that is left."""
+        return self.memory.bytes_left
 
     @classmethod
     def unlimited(cls) -> Self:
         """Unlimited, for a trusted server."""
         return cls(large_bytes=1 << 62, loop_share=1e9)
 
+    def of_namespace(self, namespace: str) -> ResourceLimits:
+        """The same limits, for the clients of one namespace's Clusters: their own shares are bounded together, too."""
+        if namespace not in self._namespaces and len(self._namespaces) >= _MANY_NAMESPACES:
+            for name, bucket in list(self._namespaces.items()):
+                if not bucket.wait_seconds(NAMESPACE_BURST_SECONDS):  # it is full, as a new one is
+                    del self._namespaces[name]
+        new = TokenBucket(NAMESPACE_BURST_SECONDS, 1 / NAMESPACE_SHARE, self._clock)
+        limits = copy.copy(self)
+        limits._own_shares = self._namespaces.setdefault(namespace, new)
+        return limits
+
     def rate_limiter(self) -> RateLimiter:
         """A rate limiter for one client."""
-        return RateLimiter(self._shared_bucket, self._clock)
+        return RateLimiter(self._shared_bucket, self._own_shares, self._clock)
 
     @contextmanager
     def memory_quota(self) -> Generator[MemoryQuota, None, None]:
         """A memory quota for one response or one watch, released at the end of the block."""
-        memory_quota = MemoryQuota(self)
+        memory_quota = MemoryQuota(self.memory)
         try:
             yield memory_quota
         finally:
@@ -70,13 +108,16 @@ class ResourceLimits:
 class RateLimiter:
     """Limits the CPU time that one server uses: freely up to its own share, beyond that from the shared bucket."""
 
-    def __init__(self, shared: TokenBucket, clock: Callable[[], float]) -> None:
+    def __init__(self, shared: TokenBucket, own_shares: TokenBucket, clock: Callable[[], float]) -> None:
+        """``own_shares`` bounds the own shares of several clients together."""
         self._shared_bucket = shared
+        self._own_shares = own_shares
         self._own = _cpu_time(OWN_SHARE, clock)
 
     def pause_after(self, cpu_seconds: float) -> float:
         """Seconds to leave the event loop to other work after this much CPU time."""
-        if self._own.take_if_there(cpu_seconds):
+        if not self._own_shares.wait_seconds(cpu_seconds) and self._own.take_if_there(cpu_seconds):
+            self._own_shares.take(cpu_seconds)
             return 0.0
         return self._shared_bucket.take(cpu_seconds)
 
@@ -89,8 +130,8 @@ def _cpu_time(share: float, clock: Callable[[], float]) -> TokenBucket:
 class MemoryQuota:
     """Memory for one response or watch that is being read."""
 
-    def __init__(self, limits: ResourceLimits) -> None:
-        self._shared_memory = limits
+    def __init__(self, shared: SharedMemory) -> None:
+        self._shared_memory = shared
         self._held = 0
 
     def hold(self, size: int) -> None:

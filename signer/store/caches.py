@@ -228,7 +228,7 @@ class Caches:
         """The cached records that are authentic; nothing else of ``records`` is ever used."""
         self.controller_key = ControllerKey(own_namespace, self.authentic)
         self.authorities = AuthorityIndex(
-            self.authentic.keys, self._has_policy, self._serves_named, wake=self._wake_cluster
+            self.authentic.keys, self._has_policy, self._serves_named, wake=self._wake_cluster, monotonic=monotonic
         )
         """The CAs of all Clusters."""
         self.clusters: Cache[ClusterView] = self._register(
@@ -518,6 +518,7 @@ class Caches:
 
     def _keys_changed(self) -> None:
         """Wake every request: answers to challenges may wait for a key, and without a key everything waits."""
+        self.authorities.keys_changed()
         for cluster in self.clusters.values():
             self._wake_cluster(cluster.key)
 

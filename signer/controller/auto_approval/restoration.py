@@ -227,7 +227,8 @@ class Restoration:
         if nothing_saved and key not in self._extending:
             return
         connection = await self._connect(self._management, key)
-        client = Client(connection, maximum_body_bytes=MAXIMUM_BODY_BYTES, resource_limits=self._resource_limits)
+        limits = self._resource_limits.of_namespace(key.namespace)
+        client = Client(connection, maximum_body_bytes=MAXIMUM_BODY_BYTES, resource_limits=limits)
         async with client as workload:
             # First, because an extended token must never coincide with auto-approval.
             await self._end_extensions(key, workload)

@@ -18,6 +18,7 @@ from signer.controller.workload_access import (
     Restricted,
     SomebodysOwn,
     WorkloadAccessRefused,
+    WorkloadConnector,
     kubeconfig_in_use,
     kubeconfig_needs,
     kubeconfig_notes,
@@ -26,6 +27,8 @@ from signer.controller.workload_access import (
 from signer.kube.client import JsonObject
 from signer.kube.connection import ClusterConnection, token_digest
 from signer.kube.errors import Forbidden, NotFound, ServerError
+from signer.kube.resource_limits import ResourceLimits
+from signer.kube.scheduling import TimedSemaphore
 from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time
 from signer.testing.api.kubeconfig import kubeconfig_of
@@ -155,3 +158,23 @@ async def test_another_token_causes_a_connection() -> None:
     management.secrets["kubeconfig-restricted"] = ServerError("no", status=500)
     await change.look(token_digest("former"))
     assert len(reconnections) == 2
+
+
+class NotingLimits(ResourceLimits):
+    """Notes for which namespaces limits were asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def of_namespace(self, namespace: str) -> ResourceLimits:
+        self.asked.append(namespace)
+        return super().of_namespace(namespace)
+
+
+async def test_the_clusters_of_a_namespace_share_their_limits() -> None:
+    limits = NotingLimits()
+    management = Management({"kubeconfig": secret(administrators())})
+    connector = WorkloadConnector(management, 1, limits, TimedSemaphore(1, 1.0))
+    await connector.client(KEY, lambda transport: None)
+    assert limits.asked == [KEY.namespace]

@@ -8,6 +8,7 @@ import pytest
 
 from signer.model.authority_sharing import NO_SHARING, NOT_SHARED, AuthorityHashes
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
+from signer.model.seal import ControllerKeys
 from signer.store.caches import ALL_PROVIDER_IDS
 from signer.store.published_authorities import authorities_to_publish
 from tests.unit.signer.store.test_caches import World
@@ -59,3 +60,19 @@ def test_a_cluster_that_is_served_elsewhere_counts_by_its_policys_status(world: 
     assert shared_keys(world) == SHARED.keys
     world.caches.clusters.removed({"metadata": metadata(OTHER), "spec": {}})
     assert not shared_keys(world), "its policy is left, and is of no Cluster"
+
+
+def test_what_a_newer_controller_key_sealed_counts_once_that_key_is_read(world: World) -> None:
+    """Another replica may have read the key, and published with it, before this one did."""
+    newer = ControllerKeys(b"n" * 32)
+    world.caches.watch_filter = WatchFilter("ours")
+    published = authorities_to_publish(OTHER, str(OTHER), SHARED, newer)
+    policy = {
+        "metadata": metadata(OTHER, "2"),
+        "spec": {"authorizedAttestors": [{"name": "tpm"}]},
+        "status": {"certificateAuthorities": published},
+    }
+    world.caches.policies.applied(policy)
+    assert not shared_keys(world)
+    world.caches.authentic.use_keys(newer)
+    assert shared_keys(world) == SHARED.keys

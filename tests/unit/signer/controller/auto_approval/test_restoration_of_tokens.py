@@ -62,10 +62,10 @@ async def test_a_hostile_api_server_meets_the_bounds_of_all_workload_clusters(ha
     harness.authorize(bootstrapTokens={"machinePools": "Extend"})
     harness.extended_token(description="x" * SMALL_BYTES)
     harness.delete_policy()
-    taken, harness.resource_limits.bytes_left = harness.resource_limits.bytes_left, 0
+    taken, harness.resource_limits.memory.bytes_left = harness.resource_limits.bytes_left, 0
     with pytest.raises(_StillExtended, match="are still extended"):
         await harness.restoration._restore(KEY)
-    harness.resource_limits.bytes_left = taken
+    harness.resource_limits.memory.bytes_left = taken
     await harness.restoration._restore(KEY)
 
 
