@@ -6,7 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+CARRIED_FORWARD: Final = timedelta(days=366)
+"""The longest time for which an answer's Date is carried forward. A Date so near the end of the calendar that it could
+not be is none: a hostile server sends any."""
+_LATEST: Final = datetime.max.replace(tzinfo=UTC) - CARRIED_FORWARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,11 @@ class ServerClock:
         """An answer came, with that header Date; empty for none. One that cannot be read changes nothing."""
         try:
             moment = parsedate_to_datetime(date)
+            if moment.tzinfo is None or moment.astimezone(UTC) > _LATEST:
+                return
         except (TypeError, ValueError, IndexError, OverflowError):
             return
-        if moment.tzinfo is not None:
-            self._last = (moment.astimezone(UTC), self._monotonic())
+        self._last = (moment.astimezone(UTC), self._monotonic())
 
     def now(self) -> ServerTimeAnswer:
         """The server's time."""
@@ -49,7 +55,7 @@ class ServerClock:
             return NoServerTime()
         moment, came = self._last
         age = self._monotonic() - came
-        return ServerTime(moment + timedelta(seconds=age), age)
+        return ServerTime(moment + min(timedelta(seconds=age), CARRIED_FORWARD), age)
 
 
 __all__ = ["NoServerTime", "ServerClock", "ServerTime", "ServerTimeAnswer"]

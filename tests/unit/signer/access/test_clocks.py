@@ -75,6 +75,26 @@ def test_a_date_that_cannot_be_read_is_none(date: str) -> None:
     assert clock.now() == NoServerTime()
 
 
+@pytest.mark.parametrize("date", ["Fri, 31 Dec 9999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -0100"])
+def test_a_date_at_the_end_of_the_calendar_is_none(date: str) -> None:
+    """A hostile server sends any, and no later time could be told from it."""
+    seconds = 0.0
+    clock = ServerClock(lambda: seconds)
+    clock.answered(date)
+    seconds = 1.0
+    assert clock.now() == NoServerTime()
+
+
+def test_an_answer_of_years_ago_is_still_old() -> None:
+    seconds = 0.0
+    clock = ServerClock(lambda: seconds)
+    clock.answered("Fri, 31 Dec 9997 00:00:00 GMT")
+    seconds = 1e9
+    answer = clock.now()
+    assert isinstance(answer, ServerTime)
+    assert isinstance(compare_clocks(answer.moment, answer), ClockUnknown)
+
+
 @dataclass
 class Asked:
     """The server refuses, and its answers have a Date."""

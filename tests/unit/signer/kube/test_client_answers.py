@@ -53,6 +53,22 @@ async def _answers(authority: Authority, tls: ssl.SSLContext, answer: bytes, **o
         return await client.get(PATH)
 
 
+async def test_no_date_keeps_a_connection_from_being_closed(authority: Authority, tls: ssl.SSLContext) -> None:
+    """A hostile server could occupy the controller's file descriptors and memory, one connection for each call."""
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({}, headers={"Date": "Fri, 31 Dec 9999 23:59:59 -0100"})
+
+    connected: list[object] = []
+    async with (
+        aiohttp_server(authority, handler, context=tls) as server,
+        Client(server.connection, on_connect=connected.append) as client,
+    ):
+        for _ in range(3):
+            assert await client.get(PATH) == {}
+        assert len(connected) == 1
+
+
 # What comes back
 
 
