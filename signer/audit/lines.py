@@ -176,7 +176,9 @@ class FileLines:
         self._end = new_chain()
         """The last written line. A new file, or one without our lines, continues from it."""
         self._flushed = self._end
-        """The last flushed line, on which others may rely. A file that ends before it is an older one."""
+        """The last flushed line, on which others may rely."""
+        self._unflushed: list[Link] = []
+        """The lines that this process began to write after it: a file that is opened again may end with any of them."""
         self._file: _Open | None = None
         fresh = self._end.chain
         try:
@@ -281,6 +283,7 @@ class FileLines:
             size = os.fstat(descriptor).st_size
             tail = _Tail.of(descriptor, size, self._end)
             file = _Open(descriptor, size, self._continued(tail.link))
+            self._unflushed = [file.link]
             if tail.unended:
                 file.size += _write_whole(self._write, descriptor, b"\n")
             self._put(file, START, start_content(digest_of_line(tail.torn) if tail.torn else ""))
@@ -289,21 +292,23 @@ class FileLines:
         return file
 
     def _continued(self, found: Link) -> Link:
-        """The link to continue from: the file's last line, unless the file is older than the flushed lines or of
-        another chain, which would hide a gap.
+        """The link to continue from: the file's last line, if this process wrote it last. Behind any other line, such
+        as one of the same number that somebody else wrote, the next line would vouch for what is there.
         """
-        begun = self._flushed.sequence >= 0
-        older = found.chain != self._flushed.chain or found.sequence < self._flushed.sequence
-        return self._end if begun and older else found
+        is_first = self._flushed.sequence < 0
+        return found if is_first or found in (self._flushed, *self._unflushed) else self._end
 
     def _flush_all(self, file: _Open) -> None:
         self._flush(file.descriptor)
         self._flushed = file.link
+        self._unflushed.clear()
 
     def _put(self, file: _Open, kind: str, content: bytes) -> None:
         line = with_mac(file.link.next_line(kind, content), self.seals)
+        written = file.link.after(line)
+        self._unflushed.append(written)  # before it: a full disk may take all but the line feed
         file.size += _write_whole(self._write, file.descriptor, line + b"\n")
-        file.link = file.link.after(line)
+        file.link = written
 
     def _rotated(self, file: _Open, size: int) -> _Open:
         """The file to which ``size`` more bytes can be written: a new one if this one would be too large."""

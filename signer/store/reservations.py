@@ -12,6 +12,8 @@ first, the identity's side second, and their pair never changes. An object that 
   gone when its pool is gone or no longer lists it, and no Machine of that pool replaces it.
 - A pair of a secure attestor displaces one of an insecure attestor, never the reverse.
 - A complete pair of another Machine or identity is a conflict: the request is denied.
+- An object that is being deleted does not count, whatever finalizer keeps it. The controller sets none, so it removes
+  them. Otherwise one write would keep a Machine or an identity from everybody for ever.
 
 Between the moment a side is found dead and its removal, its author may complete it. So a removal is announced:
 
@@ -299,6 +301,9 @@ class Reservations:
         except NotFound:
             self._caches.reservations.forget(self._namespace, name)
             return None
+        if "deletionTimestamp" in mapping_of(manifest, "metadata"):
+            await self._remove_finalizers(name, manifest)
+            return None
         try:
             found = self._caches.reservations.written(manifest) or parse_reservation(manifest)
         except InvalidReservation as error:
@@ -336,6 +341,20 @@ class Reservations:
         )
         try:
             await self._client.delete(self._path(name), uid=uid, resource_version=version)
+        except (NotFound, Conflict):
+            raise _Changed from None
+        self._caches.reservations.forget(self._namespace, name)
+
+    async def _remove_finalizers(self, name: str, deleted: JsonObject) -> None:
+        """Let the API server remove an object that is being deleted, at exactly the version that was read."""
+        metadata = mapping_of(deleted, "metadata")
+        version = {key: text_of(metadata, key) for key in ("uid", "resourceVersion")}
+        _LOG.warning(
+            "removing the finalizers of an IdentityReservation that is being deleted",
+            extra={"namespace": self._namespace, "object": name, "resourceVersion": version["resourceVersion"]},
+        )
+        try:
+            await self._client.patch(self._path(name), {"metadata": {**version, "finalizers": None}})
         except (NotFound, Conflict):
             raise _Changed from None
         self._caches.reservations.forget(self._namespace, name)

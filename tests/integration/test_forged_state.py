@@ -25,6 +25,7 @@ from tests.support.reservations import reservation_spec
 
 pytestmark = pytest.mark.slow
 
+FINALIZER: Final = "example.com/kept"
 APPROVE: Final = {"mode": "Enforce", "builtinServingRequests": "Approve"}
 
 
@@ -46,7 +47,7 @@ def pair_of_forger(harness: Harness, cluster: WorldCluster, machine: str) -> Pai
     return Pair(MachineKey.of(view), AttestedIdentity("keyed-mac", "keyed-mac:forged", Security.SECURE))
 
 
-def forge_half(harness: Harness, pair: Pair, side: ReservationSide) -> None:
+def forge_half(harness: Harness, pair: Pair, side: ReservationSide, *finalizers: str) -> None:
     """As the controller's ServiceAccount can write it, with a seal under a key that is not the controller's."""
     spec = reservation_spec(side, pair, keys=ControllerKeys(b"t" * 32))
     harness.management.client.create(
@@ -54,7 +55,7 @@ def forge_half(harness: Harness, pair: Pair, side: ReservationSide) -> None:
         {
             "apiVersion": IDENTITY_RESERVATIONS.api_version,
             "kind": "IdentityReservation",
-            "metadata": {"name": pair.name(side), "namespace": CONTROLLER_NAMESPACE},
+            "metadata": {"name": pair.name(side), "namespace": CONTROLLER_NAMESPACE, "finalizers": list(finalizers)},
             "spec": spec,
         },
     )
@@ -84,7 +85,8 @@ def sides(harness: Harness, machine: str) -> list[dict[str, Any]]:
 
 
 def test_half_a_reservation_denies_no_join(harness: Harness, cluster: WorldCluster) -> None:
-    forge_half(harness, pair_of_forger(harness, cluster, "victim"), ReservationSide.MACHINE)
+    """Nor does a finalizer, which would keep it when the controller removes it."""
+    forge_half(harness, pair_of_forger(harness, cluster, "victim"), ReservationSide.MACHINE, FINALIZER)
     attest(cluster, "victim")
     found = [parse_reservation(one) for one in sides(harness, "victim")]
     assert [ReservationSeals(keys_of(harness)).verify(one) for one in found] == [Authentic()] * 2
@@ -99,6 +101,18 @@ def test_half_a_reservation_in_place_of_the_real_one_denies_no_renewal(harness: 
     verdict = cluster.wait_until_decided("renewal")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
     assert {one["spec"]["identity"] for one in sides(harness, "m")} == {harness.records(cluster)[0]["spec"]["identity"]}
+
+
+def test_a_finalizer_keeps_no_pair_of_a_machine_that_is_gone(harness: Harness, cluster: WorldCluster) -> None:
+    """Neither a side that somebody has deleted already."""
+    client = harness.management.client
+    paths = [IDENTITY_RESERVATIONS.object(one["metadata"]["name"], CONTROLLER_NAMESPACE) for one in sides(harness, "m")]
+    for path in paths:
+        client.patch(path, {"metadata": {"finalizers": [FINALIZER]}})
+    client.delete(paths[0])
+    client.delete(MACHINES_V1BETA2.object("m", cluster.namespace))
+    client.delete(ATTESTED_NODES.object(harness.records(cluster)[0]["metadata"]["name"], cluster.namespace))
+    wait_until(lambda: not sides(harness, "m"), "both sides are released")
 
 
 # The controller key, and write access to AttestedNodes

@@ -17,6 +17,7 @@ from signer.cli import main
 from signer.model.audit_head import HEADS_NAME, Head
 from signer.model.seal import ControllerKeys, KeyUse, Seals
 from signer.store.controller_key import controller_key_secret
+from tests.unit.signer.audit.found import start_lines
 
 KEYS = ControllerKeys(b"k" * 32)
 LATER = ControllerKeys(b"l" * 32, KEYS.current)
@@ -136,6 +137,21 @@ def test_a_decision_that_was_dropped_and_the_log_chained_anew(
     said()
     assert log.verify(heads=False) == 1
     assert why in said()
+
+
+def test_decisions_that_were_replaced_by_start_lines_while_the_controller_writes(log: Log, said: Said) -> None:
+    """Start lines need no MAC, and a line with one vouches for those before it: it must not follow made-up ones."""
+    lines = FileLines(log.path, 0, 0)
+    lines.seals = seals(KEYS)
+    lines.write(decisions()[:2])
+    made_up = start_lines(log.path.read_bytes().splitlines()[0], lines.end.sequence)
+    log.path.rename(log.folder / "taken away")
+    log.path.write_bytes(made_up)
+    lines.write(decisions()[2:])
+    log.publish(lines.end)
+    lines.close()
+    assert log.verify() == 1
+    assert "the line before it was changed" in said()
 
 
 def test_an_end_that_was_cut(log: Log, said: Said) -> None:

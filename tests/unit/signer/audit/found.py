@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attestors.registry import Registry
 from signer.audit.authenticity import NoControllerKey
-from signer.audit.chain import Unreadable, read_lines
+from signer.audit.chain import START, ChainedLine, Unreadable, read_line, read_lines, start_content
 from signer.audit.findings import Broken, MacsNotChecked, Noticed
 from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.verification import Finding, verify
@@ -34,3 +34,14 @@ def noticed(*paths: Path) -> list[Noticed]:
 def numbers(path: Path) -> list[int]:
     lines = [line for line in read_lines(path) if not isinstance(line, Unreadable)]
     return [line.content["number"] for line in lines if "number" in line.content]
+
+
+def start_lines(first: bytes, until: int) -> bytes:
+    """A log of start lines behind the genuine ``first``: they need no MAC, so anybody can write them."""
+    line = read_line(first)
+    assert isinstance(line, ChainedLine)
+    link, written = line.link, [first]
+    while link.sequence < until:
+        written.append(link.next_line(START, start_content("")))
+        link = link.after(written[-1])
+    return b"".join(one + b"\n" for one in written)

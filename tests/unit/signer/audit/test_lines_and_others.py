@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from signer.audit.lines import FileLines
-from tests.unit.signer.audit.found import broken, noticed, numbers
+from tests.unit.signer.audit.found import broken, noticed, numbers, start_lines
 
 
 def test_a_file_that_was_deleted(tmp_path: Path) -> None:
@@ -132,6 +132,40 @@ def test_a_log_of_others_that_is_put_in_its_place(tmp_path: Path) -> None:
     lines.write([b'{"number":1}'])
     lines.close()
     assert broken(path) == ["the line is of another chain than the one before it"]
+
+
+def test_made_up_lines_of_the_same_chain_that_are_put_in_its_place(tmp_path: Path) -> None:
+    """As many as were written, or more: only a line of this process is gone on from."""
+    for longer in (0, 2):
+        path = tmp_path / f"{longer}.log"
+        lines = FileLines(path, 0, 0)
+        lines.write([b'{"number":0}', b'{"number":1}'])
+        made_up = start_lines(path.read_bytes().splitlines()[0], lines.end.sequence + longer)
+        path.rename(tmp_path / "taken away")
+        path.write_bytes(made_up)
+        lines.write([b'{"number":2}'])
+        lines.close()
+        assert len(broken(path)) == 1
+        assert numbers(path) == [2]
+
+
+def test_a_line_that_lacks_its_line_feed_alone_is_gone_on_from(tmp_path: Path) -> None:
+    """As a full disk leaves it: the line is there, though nobody was told so."""
+    path, room = tmp_path / "audit.log", [True]
+
+    def write(descriptor: int, data: bytes) -> int:
+        return os.write(descriptor, data if room[0] else data[:-1])
+
+    lines = FileLines(path, 0, 0, write=write)
+    lines.write([b'{"number":0}'])
+    room[0] = False
+    with pytest.raises(OSError, match="No space"):
+        lines.write([b'{"number":1}'])
+    room[0] = True
+    lines.write([b'{"number":2}'])
+    lines.close()
+    assert numbers(path) == [0, 1, 2]
+    assert broken(path) == []
 
 
 def test_no_link_that_is_put_in_its_place_is_followed(tmp_path: Path) -> None:
