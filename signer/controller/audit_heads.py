@@ -16,7 +16,7 @@ from signer.audit.log import AuditLog, GroupedAuditLog
 from signer.kube.calls import GetCreatePatch
 from signer.model.audit_head import AuthenticHead, BadHead, Head, KnownHead
 from signer.model.seal import ControllerKeys
-from signer.store.audit_heads import AuditHeads, HeadDiffers, HeadNotPublished
+from signer.store.audit_heads import AuditHeads, HeadDiffers, HeadNotPublished, RequireLookedFor
 
 _LOG = logging.getLogger(__name__)
 INTERVAL_SECONDS: Final = 60.0
@@ -150,6 +150,7 @@ def audit_heads(
     management: GetCreatePatch,
     namespace: str,
     keys: Callable[[], ControllerKeys],
+    require_looked_for: RequireLookedFor,
     now: Callable[[], datetime],
     count: Callable[[HeadResult], None],
 ) -> AuditHeadPublisher | NoAuditHeads:
@@ -160,4 +161,5 @@ def audit_heads(
     if not isinstance(log, GroupedAuditLog):
         return NoAuditHeads()
     log.use_keys(keys)
-    return AuditHeadPublisher(log, AuditHeads(management, namespace, keys), now=now, count=count)
+    heads = AuditHeads(management, namespace, keys, require_looked_for)
+    return AuditHeadPublisher(log, heads, now=now, count=count)

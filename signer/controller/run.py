@@ -481,7 +481,13 @@ async def _run(
         served = ClusterAPIWatch(client, caches.version, stop)
         count_head = options.metrics.audit_head_published
         heads = audit_heads(
-            options.audit_log, client, configuration.namespace, caches.authentic.keys, options.now, count_head
+            options.audit_log,
+            client,
+            configuration.namespace,
+            caches.authentic.keys,
+            caches.authentic.require_looked_for,
+            options.now,
+            count_head,
         )
         if isinstance(heads, AuditHeadPublisher):
             options.metrics.publishes_audit_heads(HeadResult)

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from signer.model.fields import format_time, mapping_of, parse_time
-from signer.model.seal import Authentic, Generation, Seals, Unauthentic, joined
+from signer.model.seal import Authentic, Fault, Generation, Seals, Unauthentic, joined, key_identifier_of
 
 HEADS_NAME: Final = "node-attestation-audit-heads"
 """Name of the ConfigMap."""
@@ -58,9 +58,11 @@ class AuthenticHead:
 
 @dataclass(frozen=True, slots=True)
 class BadHead:
-    """A value that the controller did not write so, or sealed with a key that is no longer in use."""
+    """A value that the controller did not write so, or sealed with a key that is not in use, or not read yet."""
 
     why: str
+    unknown_key: str = ""
+    """The identifier of the key that its seal names, if no key at hand has it."""
 
 
 KnownHead: TypeAlias = AuthenticHead | BadHead
@@ -79,6 +81,8 @@ def _read(chain: str, value: Any, seals: Seals) -> KnownHead:
         return BadHead("it is malformed")
     verified = seals.verify(seal, head.sealed)
     match verified:
+        case Unauthentic(Fault.UNKNOWN_KEY as fault):
+            return BadHead(fault.value, key_identifier_of(seal))
         case Unauthentic(fault):
             return BadHead(fault.value)
         case Authentic(generation):

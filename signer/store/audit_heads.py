@@ -1,14 +1,15 @@
 """The ConfigMap with the published heads of audit logs, in the controller's own namespace.
 
 Every replica patches its own entry, at the resourceVersion that it read, so that none puts back another's older head.
-Entries under the previous controller key are sealed anew, so that they count after the next rotation too.
+Entries under the previous controller key are sealed anew, so that they count after the next rotation too. So a replica
+may find its own entry under a key that it has not read yet: it reads the controller key before it judges the entry.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from signer.kube.calls import GetCreatePatch
 from signer.kube.client import JsonObject
@@ -20,6 +21,18 @@ from signer.model.fields import mapping_of, text_of
 from signer.model.seal import ControllerKeys, Generation, KeyUse, Seals
 
 _ATTEMPTS: Final = 8
+
+
+class RequireLookedFor(Protocol):
+    """Makes sure that the controller key was read since a seal named a key that is not known."""
+
+    def __call__(self, identifier: str, what: str) -> None:
+        """``what`` is sealed with the key of that identifier.
+
+        Raises:
+            Deferred: the controller key was not read since; the read is asked for.
+        """
+        ...
 
 
 class HeadNotPublished(Exception):
@@ -37,9 +50,18 @@ class HeadDiffers(Exception):
 class AuditHeads:
     """Reads and writes the ConfigMap."""
 
-    def __init__(self, management: GetCreatePatch, namespace: str, keys: Callable[[], ControllerKeys]) -> None:
+    def __init__(
+        self,
+        management: GetCreatePatch,
+        namespace: str,
+        keys: Callable[[], ControllerKeys],
+        require_looked_for: RequireLookedFor,
+    ) -> None:
         """``keys`` raises Deferred while there are none."""
         self._management = management
+        self._require_looked_for = require_looked_for
+        self._waited_for = ""
+        """The unknown key that a read of the controller key was waited for since the last write."""
         self._namespace = namespace
         self._keys = keys
         self._known: set[Head] = set()
@@ -66,7 +88,7 @@ class AuditHeads:
         Raises:
             HeadNotPublished: it cannot be read.
         """
-        return read_heads(await self._read(), self._seals()).get(chain)
+        return self._own(chain, read_heads(await self._read(), self._seals()))
 
     async def publish(self, head: Head) -> None:
         """Write the head.
@@ -81,12 +103,12 @@ class AuditHeads:
                 patch = self._patched(head, read_heads(manifest, seals), seals)
                 self._known.add(head)
                 await self._write(manifest, patch)
-                self._known = {head}
+                self._known, self._waited_for = {head}, ""
                 return
         raise HeadNotPublished(f"others keep changing ConfigMap {self._namespace}/{HEADS_NAME}")
 
     def _patched(self, head: Head, heads: Mapping[str, KnownHead], seals: Seals) -> dict[str, str | None]:
-        before = heads.get(head.chain)
+        before = self._own(head.chain, heads)
         if before is not None and not (isinstance(before, AuthenticHead) and before.head in self._known):
             raise HeadDiffers(before)
         patch: dict[str, str | None] = {head.chain: head.encode(seals)}
@@ -97,6 +119,21 @@ class AuditHeads:
             if chain not in patch and isinstance(one, AuthenticHead) and one.generation is Generation.PREVIOUS:
                 patch[chain] = one.head.encode(seals)
         return patch
+
+    def _own(self, chain: str, heads: Mapping[str, KnownHead]) -> KnownHead | None:
+        """The head of that chain, once the controller key was read since it was found under an unknown one.
+
+        Only one key is waited for: a writer that names another one each time must not keep its change from being told.
+        """
+        found = heads.get(chain)
+        unknown = found.unknown_key if isinstance(found, BadHead) else ""
+        if unknown and self._waited_for in ("", unknown):
+            self._waited_for = unknown
+            try:
+                self._require_looked_for(unknown, "the published head of this log")
+            except Deferred as error:
+                raise HeadNotPublished(error.defer.message) from error
+        return found
 
     async def _read(self) -> JsonObject:
         try:

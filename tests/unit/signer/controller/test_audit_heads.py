@@ -25,6 +25,7 @@ from signer.model.decision import Deferred
 from signer.model.reasons import Reason
 from signer.model.seal import ControllerKeys, Generation, KeyUse, Seals
 from signer.store.audit_heads import AuditHeads, HeadNotPublished
+from signer.store.authentic_records import AuthenticRecords
 from tests.unit.signer.store.removed_bindings_fixtures import KEYS, NAMESPACE, ObjectStore
 
 PATH = CONFIG_MAPS.object(HEADS_NAME, NAMESPACE)
@@ -61,11 +62,19 @@ class Process:
     """One controller process with its log."""
 
     def __init__(self, store: ObjectStore, log: GroupedAuditLog, keys: ControllerKeys = KEYS) -> None:
-        self.log, self.keys = log, keys
+        self.log, self.records = log, AuthenticRecords()
+        self.read(keys)
         self.results: list[HeadResult] = []
-        made = audit_heads(log, store, NAMESPACE, lambda: self.keys, lambda: NOW, self.results.append)
+        made = audit_heads(
+            log, store, NAMESPACE, self.records.keys, self.records.require_looked_for, lambda: NOW, self.results.append
+        )
         assert isinstance(made, AuditHeadPublisher)
         self.publisher = made
+
+    def read(self, keys: ControllerKeys) -> None:
+        """It reads these keys."""
+        self.records.begin_key_read()
+        self.records.use_keys(keys)
 
     @property
     def end(self) -> Link:
@@ -98,6 +107,10 @@ class Started:
 @pytest.fixture
 def start(store: Store, tmp_path: Path) -> Started:
     return Started(store, tmp_path / "audit.log")
+
+
+def looked_for(identifier: str, what: str) -> None:
+    """The controller key was read since."""
 
 
 def heads(store: ObjectStore, keys: ControllerKeys = KEYS) -> dict[str, Head]:
@@ -284,7 +297,7 @@ async def test_a_lost_answer_ends_no_chain(start: Started, store: Store, caplog:
 async def test_replicas_keep_each_others_heads(start: Started, store: Store) -> None:
     """Also one that is published between read and write, while the other seals all heads anew."""
     other = Head("f" * 32, 7, "sha256:" + "0" * 64, NOW.replace(microsecond=0))
-    theirs = AuditHeads(store, NAMESPACE, lambda: KEYS)
+    theirs = AuditHeads(store, NAMESPACE, lambda: KEYS, looked_for)
     await theirs.publish(other)
     later = Head(other.chain, 8, other.digest, other.published)
 
@@ -304,14 +317,68 @@ async def test_replicas_keep_each_others_heads(start: Started, store: Store) -> 
 async def test_heads_are_sealed_anew_with_the_next_key(start: Started, store: Store) -> None:
     """Also without a new line, and those of processes that ended."""
     other = Head("f" * 32, 7, "sha256:" + "0" * 64, NOW.replace(microsecond=0))
-    await AuditHeads(store, NAMESPACE, lambda: KEYS).publish(other)
+    await AuditHeads(store, NAMESPACE, lambda: KEYS, looked_for).publish(other)
     with start() as process:
         await process.log.append(b'{"number":0}')
         await process.publisher.publish()
-        process.keys = ROTATED
+        process.read(ROTATED)
         await process.publisher.publish()
         found = read_heads(store.objects[PATH], Seals(ROTATED, KeyUse.AUDIT_HEAD))
         assert [one.generation for one in found.values() if isinstance(one, AuthenticHead)] == [Generation.CURRENT] * 2
+
+
+async def test_a_head_that_another_replica_sealed_with_a_newer_key_ends_no_chain(store: Store, tmp_path: Path) -> None:
+    """Until the controller key is read here, too, it is not known whose it is. The whole log stays one chain."""
+    first, second = (Process(store, GroupedAuditLog(FileLines(tmp_path / name, 0, 0))) for name in ("1", "2"))
+    for process in (first, second):
+        await process.log.append(b'{"number":0}')
+        await process.publisher.publish()
+    for rotated in (ROTATED, ControllerKeys(b"s" * 32, ROTATED.current)):
+        second.results.clear()
+        first.read(rotated)
+        await first.publisher.publish()
+        await second.log.append(b'{"number":1}')
+        for _ in range(2):
+            await second.publisher.publish()
+        assert second.records.key_wanted.is_set()
+        second.read(rotated)
+        await second.publisher.publish()
+        assert second.results == [*[HeadResult.FAILED] * 2, HeadResult.CURRENT]
+        assert heads(store, rotated)[second.end.chain].sequence == second.end.sequence
+    assert second.end.sequence == 3
+
+
+async def test_an_earlier_process_s_head_under_a_newer_key_ends_no_chain(start: Started, store: Store) -> None:
+    with start() as first:
+        await first.log.append(b'{"number":0}')
+        await first.publisher.publish()
+        first.read(ROTATED)
+        await first.publisher.publish()
+    with start() as second:
+        await second.publisher.publish()
+        second.read(ROTATED)
+        await second.publisher.publish()
+        await second.log.append(b'{"number":1}')
+        assert second.results == [HeadResult.FAILED, HeadResult.CURRENT]
+    assert len(start.chains()) == 1
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["one key", "another key each time"])
+async def test_a_head_under_a_key_of_nobody_is_told(start: Started, store: Store, reads: bool) -> None:
+    """One read of the controller key is waited for, and no second one."""
+    with start() as process:
+        await process.log.append(b'{"number":0}')
+        await process.publisher.publish()
+        theirs = Head(process.end.chain, 0, "sha256:" + "0" * 64, NOW.replace(microsecond=0))
+        for number in range(2):
+            made_up = Seals(ControllerKeys(b"%d" % (0 if reads else number) * 32), KeyUse.AUDIT_HEAD)
+            manifest = store.objects[PATH]
+            store.put(PATH, {**manifest, "data": {process.end.chain: theirs.encode(made_up)}})
+            await process.log.append(b'{"number":1}')
+            await process.publisher.publish()
+            if reads:
+                process.read(KEYS)
+        assert process.results == [HeadResult.CURRENT, HeadResult.FAILED, HeadResult.DIFFERS]
 
 
 async def test_the_number_of_heads_is_bounded(start: Started, store: Store) -> None:
@@ -366,7 +433,7 @@ async def test_without_keys_nothing_is_published(store: Store) -> None:
         raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, "there is no key", timedelta(seconds=1))
 
     with pytest.raises(HeadNotPublished, match="there is no key"):
-        await AuditHeads(store, NAMESPACE, no_keys).publish(Head("f" * 32, 1, "sha256:" + "0" * 64, NOW))
+        await AuditHeads(store, NAMESPACE, no_keys, looked_for).publish(Head("f" * 32, 1, "sha256:" + "0" * 64, NOW))
 
 
 async def test_each_process_has_a_chain_of_its_own_on_a_stream(store: Store, tmp_path: Path) -> None:
@@ -381,7 +448,7 @@ async def test_each_process_has_a_chain_of_its_own_on_a_stream(store: Store, tmp
 
 async def test_without_an_audit_log_there_is_no_head(store: Store) -> None:
     results: list[HeadResult] = []
-    made = audit_heads(NoAuditLog(), store, NAMESPACE, lambda: KEYS, lambda: NOW, results.append)
+    made = audit_heads(NoAuditLog(), store, NAMESPACE, lambda: KEYS, looked_for, lambda: NOW, results.append)
     assert isinstance(made, NoAuditHeads)
     await made.publish()
     assert (store.objects, results) == ({}, [])
