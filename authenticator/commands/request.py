@@ -55,7 +55,8 @@ def add(commands: Commands) -> None:
         help="request a certificate now, or show the request",
         description="Requests the node's certificate if there is none or it is due, and stores it. With --now: even "
         "if it was refused recently. With --dry-run: makes a key and a request that are neither stored nor sent, "
-        "and prints the request decoded.",
+        "and prints the request decoded. Exit code 12 if the stored certificate stays and is for another node name, "
+        "provider ID, signer or cluster than is configured.",
     )
     add_common(command)
     add_kubeconfig(command)
@@ -87,6 +88,14 @@ def run(options: argparse.Namespace) -> ExitCode:
         certificates.client(timeout=configuration.timeout)
         if wants_serving(options):
             certificates.serving()
+    if differing := certificates.mismatches():
+        for mismatch in differing:
+            report(str(mismatch))
+        report(
+            f"the certificate in {configuration.store} stays, because it is valid: give the right folder with --store, "
+            "or correct the configuration. If both are right, wait for the renewal: `status` shows the next step"
+        )
+        return ExitCode.MISMATCH
     report(f"the certificates are in {configuration.store}; `status` shows them")
     return ExitCode.DONE
 

@@ -93,8 +93,8 @@ EXPLANATIONS: Final = {
         "standard output cannot be written, as on a full disk", "check where it is redirected, and run it again"
     ),
     ExitCode.MISMATCH: Explanation(
-        "of `status`: the stored certificate is valid, and for another node name, provider ID, signer or cluster than "
-        "is configured",
+        "of `status` and `request`: the stored certificate is valid, and for another node name, provider ID, signer or "
+        "cluster than is configured",
         "see [another name](#a-certificate-of-another-name)",
     ),
 }

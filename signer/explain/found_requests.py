@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from signer.explain.current_conditions import current_conditions_of
+from signer.explain.current_conditions import Answer, Answered, NotAnswered, current_conditions_of
 from signer.kube.calls import GetList
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -28,6 +28,8 @@ WAITS: Final = "waits"
 """The state of a request that has no answer yet."""
 MAXIMUM_FOUND: Final = 16
 """Kept of the requests that match: those that wait, then the newest. A client may post any number of them."""
+
+_BY_CONSEQUENCE: Final = (Answer.CHALLENGED, Answer.DENIED, Answer.FAILED, Answer.APPROVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class FoundRequest:
     """:data:`~signer.model.cluster.LONG_AGO` if the time cannot be read."""
     state: str
     """``waits``, or type and reason of its first condition."""
+    answered: Answered | NotAnswered
 
     @property
     def waits(self) -> bool:
@@ -56,9 +59,14 @@ class FoundRequest:
         return self.state == WAITS
 
     @property
-    def order(self) -> tuple[bool, datetime, str]:
-        """Sorts the request that matters most last: those that wait after decided ones, newer after older ones."""
-        return self.waits, self.created, self.name
+    def order(self) -> tuple[bool, datetime, int, str]:
+        """Sorts the request that matters most last: those that wait after decided ones, newer after older ones.
+
+        Times are in seconds, and a node answers a challenge at once: of requests of one second, that with the answer of
+        more consequence comes after.
+        """
+        consequence = _BY_CONSEQUENCE.index(self.answered.answer) if isinstance(self.answered, Answered) else -1
+        return self.waits, self.created, consequence, self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,4 +124,4 @@ def found_request(item: JsonObject) -> FoundRequest:
         state = f"{current.conditions[0].type} {current.conditions[0].reason}".strip()
     elif current.has_certificate:
         state = "has a certificate"
-    return FoundRequest(item, printable(text_of(metadata, "name")), created, state)
+    return FoundRequest(item, printable(text_of(metadata, "name")), created, state, current.answered)

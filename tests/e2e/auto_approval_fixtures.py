@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import itertools
 import secrets
 from collections.abc import Iterator
@@ -46,6 +47,9 @@ CONTROL_PLANE_HOST: Final = "control-plane.example"
 NAMESPACE: Final = "auto-approval"
 SECRET_PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets/victims-secret"
 KUBEADM_BINDINGS: Final = ("kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation")
+
+REFUSED: Final = "mode Enforce refuses"
+"""What the API server says that refuses at admission."""
 
 # What kube-controller-manager 1.20 wants: it ignores requests without key encipherment.
 BUILTIN_CLIENT_USAGES: Final = ("digital signature", "key encipherment", "client auth")
@@ -90,13 +94,29 @@ class AutoApprovalWorld:
 
     def wait_for_auto_approval_removed(self, status: str = "True", reason: str = "") -> dict[str, Any]:
         """Wait until the newest generation of the policy has that condition, for that reason if one is given."""
+        return self._wait_for_condition(conditions.AUTO_APPROVAL_REMOVED, status, reason)
 
+    def wait_until_shut(self) -> None:
+        """Wait until the bindings are gone and, where the API server can, it refuses at admission."""
+        self.wait_for_auto_approval_removed()
+        if self.refuses_at_admission:
+            self._wait_for_condition(conditions.BUILTIN_REQUESTS_REFUSED, "True", "Proven")
+
+    @functools.cached_property
+    def refuses_at_admission(self) -> bool:
+        """Whether the API server serves what the controller has it refuse requests with: from 1.30 on."""
+        with RawClient(self.plane.connection()) as client:
+            answer = client.get("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies")
+        answer.expect(200, 404)
+        return answer.status == 200
+
+    def _wait_for_condition(self, kind: str, status: str, reason: str) -> dict[str, Any]:
         def found(policy: dict[str, Any]) -> list[dict[str, Any]]:
             generation = policy["metadata"]["generation"]
             return [
                 item
                 for item in (policy.get("status") or {}).get("conditions") or []
-                if (item["type"], item["status"]) == (conditions.AUTO_APPROVAL_REMOVED, status)
+                if (item["type"], item["status"]) == (kind, status)
                 and item["observedGeneration"] == generation
                 and reason in ("", item["reason"])
             ]
@@ -158,6 +178,20 @@ class AutoApprovalWorld:
             answer = client.post(CERTIFICATE_SIGNING_REQUESTS.collection(), manifest)
         answer.expect(201, 403)
         return answer.status == 201
+
+    def assert_gets_no_client_certificate(
+        self, manifest: dict[str, Any], connection: ClusterConnection, *, refused_as: str = REFUSED
+    ) -> None:
+        """The built-in client signer gives nothing for it. Where the API server refuses at admission, it must do so,
+        with that message; elsewhere it takes the request, and the built-in approver refuses it.
+        """
+        with RawClient(connection) as client:
+            answer = client.post(CERTIFICATE_SIGNING_REQUESTS.collection(), manifest)
+        if self.refuses_at_admission:
+            assert (answer.status, refused_as in answer.message) == (403, True), answer
+        else:
+            answer.expect(201)
+            self.assert_waits_for_ever(manifest["metadata"]["name"])
 
     def assert_waits_for_ever(self, name: str) -> None:
         """The built-in approver has refused it, and serves an administrator, who needs no auto-approval. Deletes it."""

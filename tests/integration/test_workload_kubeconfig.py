@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from signer.cli import main
+from signer.cli.workload_kubeconfig import making
 from signer.cli.workload_kubeconfig.command import FLOORS_NOT_READ
 from signer.cli.workload_kubeconfig.credential import CREDENTIAL_LABEL
 from signer.cli.workload_kubeconfig.features import Feature
@@ -283,6 +285,61 @@ def test_a_credential_that_does_not_work_replaces_none(
     assert token_of(before) not in errors
     made(run)
     assert len(bound_secrets(workload)) == 1, "the unused one ended"
+
+
+def while_it_runs(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """Have ``change`` happen after the command has read the Secret, each time before it writes it."""
+    write = making._secret
+
+    def changed_first(*arguments: Any) -> Any:
+        change()
+        return write(*arguments)
+
+    monkeypatch.setattr(making, "_secret", changed_first)
+
+
+def test_another_runs_secret_is_not_overwritten(
+    harness: Harness, cluster: WorldCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the controller would lose the credential that the other run has made."""
+    made(run)
+    other = restricted(harness)
+    other["data"]["expires"] = base64.b64encode(b"2000-01-01T00:00:00Z").decode()
+    write_once = iter([partial(harness.management.client.replace, PATH, other)])
+    while_it_runs(monkeypatch, lambda: next(write_once, lambda: None)())
+    code, _, errors = run("workload-kubeconfig", "workload")
+    assert (code, "was written by another program while this command ran" in errors) == (1, True)
+    assert restricted(harness)["data"] == other["data"]
+    assert answers(embedded_api(cluster), token_of(other)) == "yes", "it still works"
+
+    # The same where there was none at the beginning.
+    harness.management.client.delete(PATH)
+    metadata = {key: value for key, value in other["metadata"].items() if key not in ("resourceVersion", "uid")}
+    create = partial(harness.management.client.create, SECRETS.collection("default"), {**other, "metadata": metadata})
+    write_once = iter([create])
+    code, _, errors = run("workload-kubeconfig", "workload")
+    assert (code, "was written by another program while this command ran" in errors) == (1, True)
+    assert restricted(harness)["data"] == other["data"]
+
+
+def test_a_change_of_something_else_is_no_obstacle_unless_it_never_ends(
+    harness: Harness, cluster: WorldCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(run)
+    changes = iter(range(100))
+
+    def annotate() -> None:
+        harness.management.client.patch(PATH, {"metadata": {"annotations": {"changed": str(next(changes))}}})
+
+    once = iter([annotate])
+    while_it_runs(monkeypatch, lambda: next(once, lambda: None)())
+    assert made(run)["revoked"] == 1
+    working = token_of(restricted(harness))
+    while_it_runs(monkeypatch, annotate)
+    code, _, errors = run("workload-kubeconfig", "workload")
+    assert (code, "changed 5 times while this command wrote it" in errors) == (1, True)
+    assert token_of(restricted(harness)) == working
+    assert answers(embedded_api(cluster), working) == "yes"
 
 
 def test_who_uses_which_kubeconfig(harness: Harness, cluster: WorldCluster, run: Run) -> None:

@@ -30,7 +30,7 @@ from signer.kube.backoff import Backoff
 from signer.kube.calls import GetCreateReplace
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
-from signer.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, Unauthorized
+from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unauthorized
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NAMESPACES, SECRETS
 from signer.kube.wanted_object import OWNER, OWNER_LABEL, WantedObject, uid_of
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterView
@@ -41,6 +41,8 @@ CLUSTER_API_TYPE: Final = "cluster.x-k8s.io/secret"
 _TRIALS: Final = 12
 _TRIAL: Final = Backoff(base_seconds=0.1, maximum_seconds=2.0, jitter=0.0)
 """An API server applies new bindings after a moment."""
+_WRITES: Final = 5
+"""Attempts to write the Secret. Between two, another program changed something else of it, such as a label."""
 
 
 class WorkloadCalls(GetCreateReplace, CredentialCalls, Protocol):
@@ -84,10 +86,11 @@ async def make_kubeconfig(
     """Make or renew it. ``address`` says where the API server is, and by which CAs.
 
     Raises:
-        KubeconfigNotMade: the credential does not work, or a Secret of that name belongs to somebody else.
+        KubeconfigNotMade: the credential does not work, or a Secret of that name belongs to somebody else or was
+            written meanwhile.
         ApiError: from either cluster.
     """
-    await _require_ours(management, wish)
+    before = await _read_ours(management, wish)
     written = [one.title for one in wanted_objects(wish.features, wish.attestors) if await _ensure(workload, one)]
     removed = [one.title for one in unwanted_bindings(wish.features) if await _remove(workload, one)]
     credential = await request_credential(workload, wish.lifetime)
@@ -96,7 +99,7 @@ async def make_kubeconfig(
             address.server, address.certificate_authority, address.tls_server_name, bearer_token=credential.token
         )
     )
-    await _write_secret(management, wish, render_kubeconfig(address, credential), credential.expires)
+    await _write_secret(management, wish, before, render_kubeconfig(address, credential), credential.expires)
     revoked = await revoke_others(workload, credential.bound_to)
     return Made(
         f"{wish.cluster.key.namespace}/{secret_name(wish)}",
@@ -129,16 +132,33 @@ def render_kubeconfig(address: ClusterConnection, credential: Credential) -> byt
     return json.dumps(document, separators=(",", ":")).encode("ascii")
 
 
-async def _require_ours(management: GetCreateReplace, wish: Wish) -> None:
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """There is no such Secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """The Secret as this command made it."""
+
+    resource_version: str
+    uid: str
+    data: Any
+    """As the API server has it, to be compared."""
+
+
+async def _read_ours(management: GetCreateReplace, wish: Wish) -> _Ours | _Absent:
     try:
         found = await management.get(SECRETS.object(secret_name(wish), wish.cluster.key.namespace))
     except NotFound:
-        return
-    if text_of(mapping_of(mapping_of(found, "metadata"), "labels"), OWNER_LABEL) != OWNER:
+        return _Absent()
+    metadata = mapping_of(found, "metadata")
+    if text_of(mapping_of(metadata, "labels"), OWNER_LABEL) != OWNER:
         raise KubeconfigNotMade(
             f"Secret {wish.cluster.key.namespace}/{secret_name(wish)} has no label {OWNER_LABEL}: {OWNER}, so somebody "
             "else made it: delete it, if it is not needed"
         )
+    return _Ours(text_of(metadata, "resourceVersion"), text_of(metadata, "uid"), found.get("data"))
 
 
 async def _ensure(client: WorkloadCalls, wanted: WantedObject) -> bool:
@@ -187,7 +207,38 @@ async def _try(connection: ClusterConnection) -> None:
     )
 
 
-async def _write_secret(management: GetCreateReplace, wish: Wish, kubeconfig: bytes, expires: datetime) -> None:
+async def _write_secret(
+    management: GetCreateReplace, wish: Wish, before: _Ours | _Absent, kubeconfig: bytes, expires: datetime
+) -> None:
+    """Write the Secret over the one that was there ``before``. A change of its data meanwhile, as by another run of
+    this command, stays: this run would end the other's credential.
+    """
+    key, found = wish.cluster.key, before
+    for _ in range(_WRITES):
+        try:
+            if isinstance(found, _Absent):
+                await management.create(SECRETS.collection(key.namespace), _secret(wish, found, kubeconfig, expires))
+            else:
+                path = SECRETS.object(secret_name(wish), key.namespace)
+                await management.replace(path, _secret(wish, found, kubeconfig, expires))
+        except (AlreadyExists, Conflict, NotFound):
+            found = await _read_ours(management, wish)
+            if isinstance(found, _Ours) and (isinstance(before, _Absent) or found.data != before.data):
+                raise KubeconfigNotMade(
+                    f"Secret {key.namespace}/{secret_name(wish)} was written by another program while this command "
+                    "ran, perhaps by another run of it; that Secret stays, and the new credential is not used: make "
+                    "sure that no other run is under way, and run the command again"
+                ) from None
+        else:
+            return
+    raise KubeconfigNotMade(
+        f"Secret {key.namespace}/{secret_name(wish)} changed {_WRITES} times while this command wrote it; the new "
+        "credential is not used: find the program that changes it, by the Secret's managedFields, and run the command "
+        "again"
+    )
+
+
+def _secret(wish: Wish, before: _Ours | _Absent, kubeconfig: bytes, expires: datetime) -> JsonObject:
     key = wish.cluster.key
     owner = {"apiVersion": wish.owner_version, "kind": "Cluster", "name": key.name, "uid": wish.cluster.uid}
     data = {KUBECONFIG_KEY: kubeconfig, EXPIRES_KEY: format_time(expires).encode("ascii")}
@@ -197,17 +248,15 @@ async def _write_secret(management: GetCreateReplace, wish: Wish, kubeconfig: by
         "labels": {CLUSTER_NAME_LABEL: key.name, OWNER_LABEL: OWNER},
         "ownerReferences": [owner],
     }
-    body: JsonObject = {
+    if isinstance(before, _Ours):
+        metadata |= {"resourceVersion": before.resource_version, "uid": before.uid}
+    return {
         "apiVersion": SECRETS.api_version,
         "kind": "Secret",
         "type": CLUSTER_API_TYPE,
         "metadata": metadata,
         "data": {name: base64.b64encode(value).decode("ascii") for name, value in data.items()},
     }
-    try:
-        await management.create(SECRETS.collection(key.namespace), body)
-    except AlreadyExists:
-        await management.replace(SECRETS.object(secret_name(wish), key.namespace), body)
 
 
 __all__ = ["KubeconfigNotMade", "Made", "Wish", "WorkloadCalls", "make_kubeconfig", "render_kubeconfig", "secret_name"]

@@ -50,6 +50,25 @@ def test_the_program_says_it_at_every_start(admin: ClusterAdmin, node: Node) -> 
     assert [one["property"] for one in json.loads(status.output)["mismatches"]] == ["nodeName", "providerID"]
 
 
+def test_request_says_why_it_sends_nothing(admin: ClusterAdmin, api: EmbeddedAPI, node: Node) -> None:
+    """The store is another attestor's, as after a wrong --store."""
+    node.supply_bootstrap()
+    program = node.program()
+    with asking(lambda: program.run("request")) as answer:
+        admin.grant(admin.next())
+        assert answer.result().exit_code == ExitCode.DONE
+    assert program.run("request").exit_code == ExitCode.DONE, "it is there, and it is the right one"
+    before = created(api)
+    program.configure(provider="insecure")
+    for arguments in ((), ("--now",)):
+        ran = program.run("request", *arguments)
+        assert ran.exit_code == ExitCode.MISMATCH, ran.log
+        assert "the stored certificate is of signerName" in ran.log
+        assert f"the certificate in {program.store} stays, because it is valid: give the right folder" in ran.log
+        assert "the certificates are in" not in ran.log
+    assert created(api) == before
+
+
 def test_prepare_says_it_with_a_used_bootstrap_kubeconfig_too(node: Node) -> None:
     token = node.supply_bootstrap()
     node.put_pair(age=LONG_AGO, left=DAY, used=node.digest(token))
