@@ -37,6 +37,7 @@ from attestors.aws.issuers import KeyNotPublishedYet, UnknownKey
 from attestors.aws.partitions import Region
 from attestors.aws.services import AWSServices
 from attestors.aws.settings import AnyRegion, AWSSettings, NotDescribed, Role
+from attestors.aws.standing import require_place_allowed, standing_of
 from attestors.aws.termination import termination_of
 from attestors.aws.web_identity import WebIdentity, parse_web_identity_token
 from attestors.clouds.errors import CloudError, CloudObjectMissing
@@ -44,12 +45,14 @@ from attestors.clouds.json_web_token import InvalidToken, UnverifiedToken
 from attestors.clouds.recorded_calls import ask_recorded
 from attestors.contract import (
     AttestationRequest,
+    AttestedBefore,
     Denied,
     FormerInstance,
     Outcome,
     Plausible,
     PreFiltered,
     RecordedCalls,
+    Standing,
     Termination,
     VerifiedIdentity,
 )
@@ -80,7 +83,9 @@ _Proof: TypeAlias = _Presigned | _Token
 
 @dataclass(frozen=True, slots=True)
 class AWSServerPlugin:
-    """Implements :class:`attestors.contract.ServerPlugin` and :class:`attestors.contract.InstanceTerminationProver`."""
+    """Implements :class:`attestors.contract.ServerPlugin`, :class:`attestors.contract.InstanceTerminationProver` and
+    :class:`attestors.contract.DeniesIdentities`.
+    """
 
     settings: AWSSettings
     services: AWSServices = field(repr=False)
@@ -117,6 +122,10 @@ class AWSServerPlugin:
         """See :class:`attestors.contract.InstanceTerminationProver`."""
         return await termination_of(former, self.settings, self.services.instances)
 
+    def standing_of(self, attested: AttestedBefore) -> Standing:
+        """See :class:`attestors.contract.DeniesIdentities`."""
+        return standing_of(attested, self.settings)
+
     # Steps 1 to 5.
 
     def _check_locally(self, request: AttestationRequest) -> tuple[InstanceIdentityDocument, _Proof]:
@@ -141,11 +150,7 @@ class AWSServerPlugin:
             raise denied("IdentityDocumentRefused", str(error)) from error
 
     def _require_allowed(self, document: InstanceIdentityDocument, claimed: str) -> None:
-        region, account = document.region, document.account_id
-        if not isinstance(self.settings.regions, AnyRegion) and region.name not in self.settings.regions:
-            raise denied("RegionNotAllowed", f"instances of Region {region.name} are not allowed")
-        if not any((role.partition, role.account) == (region.partition.name, account) for role in self.settings.roles):
-            raise denied("AccountNotAllowed", f"no role of account {account} is allowed")
+        require_place_allowed(self.settings, document.account_id, document.region)
         if document.provider_id != claimed:
             raise denied(
                 "ProviderIDMismatch", f"the instance identity document is of {document.provider_id}, not of {claimed}"

@@ -21,21 +21,25 @@ from attestors.clouds.errors import CloudError
 from attestors.clouds.recorded_calls import ask_recorded
 from attestors.contract import (
     AttestationRequest,
+    AttestedBefore,
     Denied,
     IPAddress,
     Outcome,
     Plausible,
     PreFiltered,
     RecordedCalls,
+    Standing,
     VerifiedIdentity,
 )
 from attestors.gcp.certificate_source import CertificateSource, KeyNotPublishedYet, UnknownKey
 from attestors.gcp.certificates import InvalidSignature, VerifiedToken
 from attestors.gcp.claims import InstanceClaims
+from attestors.gcp.identity import InstanceIdentity
 from attestors.gcp.instances import InstanceAddresses, NoLookUp
 from attestors.gcp.local_checks import check_clock, check_instance, check_locally, prove_audience
 from attestors.gcp.recorded_calls import ADDRESSES, verified_form
 from attestors.gcp.settings import GCPSettings
+from attestors.gcp.standing import standing_of
 from attestors.gcp.token import IdentityToken
 from attestors.verdict import Ended, denied, not_yet
 from attestors.wire.binding import ProvenBinding
@@ -43,7 +47,9 @@ from attestors.wire.binding import ProvenBinding
 
 @dataclass(frozen=True, slots=True)
 class GCPServerPlugin:
-    """Implements :class:`attestors.contract.ServerPlugin`. It keeps no state of requests."""
+    """Implements :class:`attestors.contract.ServerPlugin` and :class:`attestors.contract.DeniesIdentities`. It keeps no
+    state of requests.
+    """
 
     settings: GCPSettings
     certificates: Callable[[], CertificateSource] = field(repr=False)
@@ -70,6 +76,10 @@ class GCPServerPlugin:
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
         """Same as :meth:`verify_client`; the outcome holds names and addresses from Google, which the core compares."""
         return await self._verify(request)
+
+    def standing_of(self, attested: AttestedBefore) -> Standing:
+        """See :class:`attestors.contract.DeniesIdentities`."""
+        return standing_of(attested, self.settings)
 
     async def _verify(self, request: AttestationRequest) -> Outcome:
         try:
@@ -120,7 +130,7 @@ class GCPServerPlugin:
 def _identity(instance: InstanceClaims, proof: ProvenBinding, addresses: tuple[IPAddress, ...]) -> VerifiedIdentity:
     return VerifiedIdentity(
         provider_id=str(instance.provider_id),
-        identity=f"gcp:{instance.project_number}:{instance.instance_id}",
+        identity=str(InstanceIdentity(instance.project_number, instance.instance_id)),
         binding=proof,
         node_names=(instance.provider_id.name,),
         dns_names=internal_dns_names(instance),

@@ -138,7 +138,8 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
 
     Content that looks truncated is an error, because it would allow denied keys. An empty file is one that is being
     written at this moment. A comment of several lines, or with several fingerprints, is a list that lost its line ends.
-    So is a file that consists of one comment ending with a fingerprint.
+    So is a file of comments alone, one of which ends with a fingerprint: a list in paragraphs, each of which was folded
+    into its own first line.
 
     Raises:
         OperatorFileUnusable: a line is malformed, or one of the cases above; ``place`` begins the message.
@@ -150,9 +151,7 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
         listed = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise OperatorFileUnusable(f"{place}: is not UTF-8") from error
-    if _is_list_in_a_comment(listed):
-        raise OperatorFileUnusable(f"{place}: is one comment that ends with a fingerprint: are line ends lost?")
-    denied = set()
+    denied, folded = set(), 0
     for number, line in enumerate(listed.split("\n"), start=1):
         text = line.strip(" \t\r")
         if DENIED.fullmatch(text):
@@ -160,17 +159,19 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
         elif text.startswith("#"):
             if len(FINGERPRINT.findall(text)) > 1 or len(text.splitlines()) > 1:
                 raise OperatorFileUnusable(f"{place}: line {number}, a comment, is several lines: are line ends lost?")
+            folded = folded or (number if _ends_with_an_entry(text) else 0)
         elif text:
             raise OperatorFileUnusable(
                 f"{place}: line {number} is neither sha256: nor chip:sha256: and 64 lower-case hexadecimal digits"
             )
+    if folded and not denied:
+        raise OperatorFileUnusable(
+            f"{place}: has nothing but comments, and line {folded} ends with a fingerprint: are line ends lost?"
+        )
     return frozenset(denied)
 
 
-def _is_list_in_a_comment(listed: str) -> bool:
-    """Whether the list is one comment of words that ends with a fingerprint. Without words, it is a removed entry."""
-    line = listed.strip()
-    if "\n" in line or not line.startswith("#"):
-        return False
-    *words, last = line.split()
+def _ends_with_an_entry(comment: str) -> bool:
+    """Whether words and then an entry are in the comment. Without words, it is a removed entry."""
+    *words, last = comment.split()
     return any(word.strip("#") for word in words) and DENIED.fullmatch(last) is not None

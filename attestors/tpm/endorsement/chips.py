@@ -46,8 +46,10 @@ def chip_of(certificate: Certificate) -> Chip:
     instance, tpm = certificate.extensions.instance, certificate.extensions.tpm
     if instance is not None:
         return _named("google", str(instance.project_number), str(instance.instance_id))
-    if tpm.serial_number is not None and tpm.manufacturer is not None and tpm.model is not None:
-        return _named("serial", tpm.manufacturer, tpm.model, tpm.serial_number)
+    # A blank serial number would be that of each chip of the model.
+    serial_number = tpm.serial_number or ""
+    if serial_number.strip() and tpm.manufacturer is not None and tpm.model is not None:
+        return _named("serial", tpm.manufacturer, tpm.model, serial_number)
     return CHIP_NOT_NAMED
 
 

@@ -8,7 +8,7 @@ access, which is only a hint for a person.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from attestors.tpm.endorsement import der, names
@@ -98,8 +98,8 @@ class TPMIdentity:
     """``id:`` and the four octets of the TCG vendor ID in hexadecimal, such as ``id:53544D20``."""
     model: str | None = None
     version: str | None = None
-    serial_number: str | None = None
-    """The chip's own; most manufacturers leave it out."""
+    serial_number: str | None = field(default=None, repr=False)
+    """The chip's own, exactly as it is written; most manufacturers leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,8 @@ def _read_tpm_identity(value: bytes | None) -> TPMIdentity:
     if value is None:
         return TPMIdentity()
     found: dict[str, str] = {}
-    for kind, text in _directory_attributes(der.children(der.only(value, der.SEQUENCE), der.SEQUENCE)):
+    for kind, shown, exact in _directory_attributes(der.children(der.only(value, der.SEQUENCE), der.SEQUENCE)):
+        text = exact if kind == _SERIAL_NUMBER else shown
         if kind in (_MANUFACTURER, _MODEL, _VERSION, _SERIAL_NUMBER) and found.setdefault(kind, text) != text:
             raise Malformed("names two TPMs in its subject alternative name")
     return TPMIdentity(found.get(_MANUFACTURER), found.get(_MODEL), found.get(_VERSION), found.get(_SERIAL_NUMBER))
@@ -242,10 +243,13 @@ def _read_instance(value: bytes | None) -> Instance | None:
     return Instance(der.integer(project_number), der.integer(instance_id))
 
 
-def _directory_attributes(general_names: Iterable[Element]) -> Iterable[tuple[str, str]]:
+def _directory_attributes(general_names: Iterable[Element]) -> Iterable[tuple[str, str, str]]:
+    """Type, printable text and exact text of each attribute."""
     for general_name in general_names:
         if general_name.tag == _DIRECTORY_NAME:
-            yield from names.read_name(der.only(general_name.content, der.SEQUENCE)).attributes
+            name = names.read_name(der.only(general_name.content, der.SEQUENCE))
+            for (kind, shown), (_, exact) in zip(name.attributes, name.exact, strict=True):
+                yield kind, shown, exact
 
 
 def _read_issuer_location(value: bytes | None) -> str | None:

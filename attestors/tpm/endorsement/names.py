@@ -49,6 +49,9 @@ class Name:
     """Equal for equal names."""
     attributes: tuple[tuple[str, str], ...] = field(repr=False)
     """Type and printable text of each attribute, in encoded order."""
+    exact: tuple[tuple[str, str], ...] = field(repr=False)
+    """The same with the whole text, however it looks; with ``#`` and hexadecimal digits where it is no text. Different
+    values have different ones, so that they may tell chips apart. Not for a person or a log."""
     text: str
     """``C=CH, O=STMicroelectronics NV, CN=...``, with bounded length."""
 
@@ -57,6 +60,7 @@ def read_name(element: Element) -> Name:
     """Raises `Malformed` if the element is not a Name, or a value in it is too long."""
     relative_names: list[frozenset[tuple[str, str | bytes]]] = []
     attributes: list[tuple[str, str]] = []
+    exact: list[tuple[str, str]] = []
     for relative in der.children(element, der.SEQUENCE):
         pairs: list[tuple[str, str | bytes]] = []
         for attribute in der.children(relative, der.SET):
@@ -69,9 +73,11 @@ def read_name(element: Element) -> Name:
             shown = value if isinstance(value, str) else value.decode("latin-1")
             pairs.append((identifier, _folded(value) if isinstance(value, str) else value))
             attributes.append((identifier, _bounded(printable(shown), _MAXIMUM_VALUE_CHARACTERS)))
+            exact.append((identifier, value if isinstance(value, str) else f"#{value.hex()}"))
         relative_names.append(frozenset(pairs))
     words = ", ".join(f"{_SHORT_NAMES.get(identifier, identifier)}={value}" for identifier, value in attributes)
-    return Name(tuple(relative_names), tuple(attributes), _bounded(words, _MAXIMUM_NAME_CHARACTERS) or "(empty name)")
+    text = _bounded(words, _MAXIMUM_NAME_CHARACTERS) or "(empty name)"
+    return Name(tuple(relative_names), tuple(attributes), tuple(exact), text)
 
 
 def printable(raw: str) -> str:

@@ -185,14 +185,23 @@ def _require_endorsement_use(certificate: Certificate) -> None:
         raise NotAnEndorsementCertificate(
             f"The certificate has an unknown critical extension: {extensions.unknown_critical[0]}"
         )
-    if extensions.key_usage is None and extensions.purposes is None and extensions.tpm.manufacturer is None:
-        raise NotAnEndorsementCertificate(
-            "The certificate has no key usage, no extended key usage and no TPM manufacturer: nothing marks it as that "
-            "of an endorsement key"
-        )
     _require_endorsement_purpose(extensions)
     if extensions.key_usage is not None:
         _require_key_establishment(extensions.key_usage, certificate)
+    _require_mark(extensions)
+
+
+def _require_mark(extensions: Extensions) -> None:
+    """Something that only certificates of endorsement keys have. A root may also have certified web servers, whose
+    certificates often name no purpose, and whose key usage is that of an endorsement key. Their keys are in files.
+    """
+    purposes = extensions.purposes or frozenset()
+    named_tpm = extensions.tpm.manufacturer is not None or extensions.instance is not None
+    if ENDORSEMENT_KEY_CERTIFICATE not in purposes and not named_tpm:
+        raise NotAnEndorsementCertificate(
+            "The certificate names neither the purpose of an endorsement key, nor a TPM manufacturer, nor a virtual "
+            "machine of Google Cloud: nothing marks it as that of an endorsement key"
+        )
 
 
 def _require_endorsement_purpose(extensions: Extensions) -> None:

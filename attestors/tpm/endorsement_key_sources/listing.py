@@ -27,6 +27,7 @@ _NUMBER_BYTES: Final = 36
 
 _KEY_PREFIX: Final = "sha256:"
 _KEY: Final = re.compile(rf"{_KEY_PREFIX}[0-9a-f]{{64}}")
+_KEY_CHARACTERS: Final = len(_KEY_PREFIX) + 64
 _LINE: Final = re.compile(rf"[ \t]*(?P<provider_id>[^\s#]\S*)[ \t]+(?P<key>{_KEY.pattern})[ \t]*\r?")
 _NO_KEY: Final = rf"(?![!-~]*{_KEY_PREFIX})"
 _LINE_OF_WORDS: Final = re.compile(
@@ -105,7 +106,8 @@ def parse_listing(text: str) -> Listing:
     An error in a line affects only the provider IDs in it: one provider ID with two keys, one key under two provider
     IDs, a line without a key. A repeated line is no error. In an unreadable line, each of the first words counts as a
     possible provider ID or key, with and without surrounding punctuation, and so does each part of a provider ID
-    between punctuation. A provider ID with spaces begins with a scheme.
+    between punctuation. A provider ID with spaces begins with a scheme. A comment of words that ends with an entry is a
+    comment and an entry that lost the line end between them, unless the provider ID has a line of its own.
 
     Raises:
         InvalidListing: too many characters, lines or unreadable lines; or one line with several machines: the text lost
@@ -120,12 +122,15 @@ def parse_listing(text: str) -> Listing:
     owners: dict[str, tuple[str, int]] = {}
     first_lines: dict[str, int] = {}
     faults: dict[str, set[int]] = {}
+    folded: dict[str, set[int]] = {}
     unreadable = 0
     for number, line in enumerate(text.removeprefix(_BYTE_ORDER_MARK).split("\n"), start=1):
         found = _LINE.fullmatch(line)
         if found is None:
             words = _words_at_fault(line)
             _require_line_ends(line, number, words)
+            for one in _entry_behind_a_comment(line):
+                folded.setdefault(one, set()).add(number)
             for word in {*words, *map(host_of, words)}:
                 faults.setdefault(word, set()).add(number)
             found = _LINE_OF_WORDS.fullmatch(line)
@@ -145,6 +150,9 @@ def parse_listing(text: str) -> Listing:
         if owner != provider_id:
             for one in (owner, provider_id):
                 faults.setdefault(one, set()).update((owners_line, number))
+    for one, numbers in folded.items():
+        if one not in keys and one not in owners:
+            faults.setdefault(one, set()).update(numbers)
     return Listing(keys, owners, {one: tuple(sorted(numbers)) for one, numbers in faults.items()})
 
 
@@ -161,6 +169,22 @@ def _require_line_ends(line: str, number: int, at_fault: frozenset[str]) -> None
             machines.append(pieces[-1].rstrip(":"))
     if len(machines) > 1 and not at_fault.issuperset(machines):
         raise InvalidListing(f"line {number} has {len(machines)} machines: are its line ends lost?")
+
+
+def _entry_behind_a_comment(line: str) -> tuple[str, ...]:
+    """Host and key of an entry that ends a comment of words: ``>`` folds the two, where a blank line follows them.
+
+    Without words before it, the entry is one that a person took out.
+    """
+    key = line.rstrip(" \t\r")[-_KEY_CHARACTERS:]
+    if _KEY.fullmatch(key) is None:
+        return ()
+    comment, scheme, rest = line.partition("://")
+    before, space, begun = comment.rpartition(" ")
+    words = before.lstrip(" \t")
+    if not (scheme and space and words.startswith("#") and words.strip("# \t")):
+        return ()
+    return host_of(f"{begun}{scheme}{rest}".rstrip(" \t\r").removesuffix(key).rstrip(" \t")), key
 
 
 def _words_at_fault(line: str) -> frozenset[str]:

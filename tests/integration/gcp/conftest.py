@@ -11,7 +11,7 @@ from attestors.gcp import GCPAttestor
 from signer.configuration import OperatorAttestor
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import Harness
-from tests.integration.gcp.virtual_machine import PROJECT, PROJECT_NUMBER
+from tests.integration.gcp.virtual_machine import OTHER_PROJECT, OTHER_PROJECT_NUMBER, PROJECT, PROJECT_NUMBER
 from tests.support.fake_google import FakeGoogle, Service
 
 
@@ -34,7 +34,7 @@ def google(running_google: FakeGoogle) -> Iterator[FakeGoogle]:
 def running(shared_harness: Harness, running_google: FakeGoogle, tmp_path_factory: pytest.TempPathFactory) -> Harness:
     """A harness whose controller looks instances up; its tests only add to it."""
     settings = {
-        "projects": {PROJECT: PROJECT_NUMBER},
+        "projects": {PROJECT: PROJECT_NUMBER, OTHER_PROJECT: OTHER_PROJECT_NUMBER},
         "checkInstance": True,
         "credentialsFile": running_google.write_account_key(tmp_path_factory.mktemp("credentials")),
         "computeEndpoint": running_google.compute_url,

@@ -10,11 +10,14 @@ from cryptography import x509
 
 from attestors.gcp import certificate_source
 from attestors.registry import Registry
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.fixtures import Harness, assert_one_certificate, assert_readable, certificate_of, pending
-from tests.integration.gcp.virtual_machine import VirtualMachine, csr, new_instance
+from tests.integration.gcp.virtual_machine import OTHER_PROJECT, VirtualMachine, csr, new_instance
+from tests.integration.kubelets import builtin_serving_request
 from tests.support.fake_google import FakeGoogle, Fault, Service, encode_token, identity_claims
 from tests.support.fake_google.signing import signing_key
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -155,6 +158,33 @@ class TestForgeries:
     def test_a_project_of_the_same_name(self, google: FakeGoogle, cluster: WorldCluster) -> None:
         foreign = VirtualMachine.start(google, cluster, project_number="730000000666")
         assert_denied(foreign.ask(csr()), "ProjectNumberMismatch")
+
+
+class TestBuiltinServing:
+    """A kubelet's own serving requests show no token: they rest on the record, while its client certificate lasts."""
+
+    def test_a_project_that_is_taken_out_ends_them(self, google: FakeGoogle, running: Harness) -> None:
+        policy = {"authorizedAttestors": [{"name": "gcp"}], "builtinServingRequests": "Approve"}
+        cluster = running.cluster("approving", ["gcp"], policy=policy)
+        machine = VirtualMachine.start(google, cluster).joined()
+        assert self.serves(machine).reason == "Attested"
+        only_another = [{"name": "gcp", "settings": {"projects": [OTHER_PROJECT]}}]
+        path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+        running.management.client.patch(path, {"spec": {"authorizedAttestors": only_another}})
+        wait_until(lambda: machine.with_new_key().ask(csr()).reason == "ProjectNotAllowed", "the policy is known")
+        refused = self.serves(machine)
+        assert (refused.condition, refused.reason) == ("Denied", "ProjectNotAllowed"), refused
+
+    @staticmethod
+    def serves(machine: VirtualMachine) -> Verdict:
+        """The verdict about its kubelet's own request. Nothing signs here."""
+        name = csr("builtin")
+        assert machine.credential is not None
+        request = builtin_serving_request(name, machine.instance.name, [machine.instance.name])
+        machine.cluster.submit(request, machine.credential)
+        path = CERTIFICATE_SIGNING_REQUESTS.collection()
+        client = machine.cluster.client()
+        return Verdict.of(client.wait_for(path, name, lambda one: bool((one.get("status") or {}).get("conditions"))))
 
 
 class TestInstances:

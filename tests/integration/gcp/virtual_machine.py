@@ -24,6 +24,9 @@ from tests.support.fake_google import FakeGoogle, FakeInstance
 
 PROJECT: Final = "capi-workloads"
 PROJECT_NUMBER: Final = 730000000001
+OTHER_PROJECT: Final = "capi-other-workloads"
+"""The operator allows it, too."""
+OTHER_PROJECT_NUMBER: Final = 730000000002
 _NUMBERS: Final = itertools.count(1)
 
 

@@ -168,6 +168,15 @@ def test_a_chip_that_its_certificates_name_is_one_machine(harness: Harness) -> N
     )
 
 
+def test_a_program_with_the_certificate_of_a_web_server(cluster: WorldCluster) -> None:
+    """The operator's root has certified servers, too, and their certificates name no purpose."""
+    usage = write.key_usage(write.KEY_AGREEMENT)
+    program = add_worker(cluster)
+    thief = program.but(chip=program.chip.certified(extensions=(write.basic_constraints(), usage)))
+    refused = thief.ask(csr(), thief.chip.first())
+    assert_denied(refused, "EndorsementCertificateRefused", "nothing marks it as that of an endorsement key")
+
+
 def test_the_annotation_speaks_before_it(cluster: WorldCluster) -> None:
     """Also about one that is recorded."""
     node = add_worker(cluster)

@@ -171,7 +171,7 @@ def test_a_list_that_a_mounted_config_map_brings(cluster: WorldCluster, folder: 
         folder.deny()
 
 
-@pytest.mark.parametrize("how", ["removed", "malformed", "emptied", "pipe"])
+@pytest.mark.parametrize("how", ["removed", "malformed", "emptied", "pipe", "folded"])
 def test_an_unusable_list_makes_all_requests_wait(
     harness: Harness, cluster: WorldCluster, folder: OperatorFolder, how: str
 ) -> None:
@@ -182,6 +182,8 @@ def test_an_unusable_list_makes_all_requests_wait(
         folder.denied.write_text(f"{node.chip.fingerprint} # stolen\n")
     elif how == "emptied":
         folder.denied.write_text("")
+    elif how == "folded":  # by `>` in YAML, where each key has a comment before it
+        folder.denied.write_text(f"# May. {node.chip.fingerprint}\n# June. {chip().fingerprint}\n")
     else:
         folder.denied.unlink()
         if how == "pipe":

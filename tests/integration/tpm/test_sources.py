@@ -177,7 +177,7 @@ class TestInventory:
         node = add_worker(listed.cluster)
         assert resolved(node.attest(csr())) == (node.chip.fingerprint, "TrustOnFirstUse")
 
-    @pytest.mark.parametrize("how", ["deleted", "contradictory", "unreadable", "table", "renamed"])
+    @pytest.mark.parametrize("how", ["deleted", "contradictory", "unreadable", "table", "renamed", "folded"])
     def test_one_that_cannot_be_used_opens_no_door(self, harness: Harness, listed: Listed, how: str) -> None:
         """The next source would let the first use decide."""
         node = add_worker(listed.cluster)
@@ -192,6 +192,9 @@ class TestInventory:
             part = "see line 1"
         elif how == "table":
             listed.write("machine,key", line(node, chip().fingerprint).replace(" ", ","))
+            part = "see line 2"
+        elif how == "folded":  # by `>` in YAML, where each machine has a comment before it
+            listed.write("# Rack 7. rack://1 sha256:" + "1a" * 32, f"# Rack 8. {line(node, chip().fingerprint)}")
             part = "see line 2"
         else:
             listed.write(line(node), key="keys")

@@ -1,4 +1,4 @@
-"""The contract of :class:`attestors.contract.DeniesIdentities`, for each attestor here that has a deny list."""
+"""The contract of :class:`attestors.contract.DeniesIdentities`, for each attestor here whose settings deny any."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from attestors.aws import plugin as aws
 from attestors.composite import plugin as composite
 from attestors.contract import (
     AnswerNotRecorded,
@@ -22,6 +23,7 @@ from attestors.contract import (
     StillAllowed,
 )
 from attestors.contract.composite import CompositeIdentity
+from attestors.gcp import plugin as gcp
 from attestors.tpm import plugin as tpm
 from signer.audit.recorded_calls import CallRecorder, ReplayedCalls
 from signer.explain.offline import no_network
@@ -157,3 +159,89 @@ def test_a_record_of_other_parts_waits(tmp_path: Path) -> None:
         assert found.reason == "AttestorsChanged"
     with pytest.raises(ValueError, match="not JSON"):
         desk.plugin.standing_of(AttestedBefore(KEY))
+
+
+EC2 = "aws:aws:123456789012:eu-west-1:i-0123456789abcdef0"
+VIRTUAL_MACHINE = "gcp:730000000001:4711000000000000001"
+
+
+def of_cloud(name: str, operator: Mapping[str, Any], policy: Mapping[str, Any] | None = None) -> Any:
+    """Its server plugin. EC2 and IAM are not called, which would need boto3."""
+    offline = {"describeInstances": False, "checkRoleTrust": False} if name == "aws" else {}
+    plugin = aws if name == "aws" else gcp
+    return plugin.server_plugin(AttestorSettings({**offline, **operator}, policy or {}))
+
+
+def standing(plugin: Any, identity: str) -> Standing:
+    assert isinstance(plugin, DeniesIdentities)
+    with no_network() as refused:
+        found = plugin.standing_of(AttestedBefore(identity))
+    assert not refused
+    return found
+
+
+def roles(*accounts: str, partition: str = "aws") -> list[str]:
+    return [f"arn:{partition}:iam::{account}:role/nodes" for account in accounts]
+
+
+MINE, OTHERS = "123456789012", "210987654321"
+PROJECTS = {"my-workloads": 730000000001, "my-other-workloads": 730000000002}
+
+
+@pytest.mark.parametrize(
+    ("name", "identity", "operator", "policy", "reason"),
+    [
+        ("aws", EC2, {"allowedRoles": roles(MINE)}, {}, ""),
+        ("aws", EC2, {"allowedRoles": roles(MINE, OTHERS), "allowedRegions": ["eu-west-1"]}, {}, ""),
+        ("aws", EC2, {"allowedRoles": roles(OTHERS)}, {}, "AccountNotAllowed"),
+        ("aws", EC2, {"allowedRoles": roles(MINE, partition="aws-cn")}, {}, "AccountNotAllowed"),
+        ("aws", EC2, {"allowedRoles": roles(MINE, OTHERS)}, {"allowedRoles": roles(OTHERS)}, "AccountNotAllowed"),
+        ("aws", EC2, {"allowedRoles": roles(MINE), "allowedRegions": ["eu-west-2"]}, {}, "RegionNotAllowed"),
+        ("aws", EC2, {"allowedRoles": roles(MINE)}, {"allowedRegions": ["eu-west-2"]}, "RegionNotAllowed"),
+        ("gcp", VIRTUAL_MACHINE, {"projects": PROJECTS}, {}, ""),
+        ("gcp", VIRTUAL_MACHINE, {"projects": {"my-other-workloads": 730000000002}}, {}, "ProjectNotAllowed"),
+        ("gcp", VIRTUAL_MACHINE, {"projects": {"my-workloads": 730000000003}}, {}, "ProjectNotAllowed"),
+        ("gcp", VIRTUAL_MACHINE, {"projects": PROJECTS}, {"projects": ["my-other-workloads"]}, "ProjectNotAllowed"),
+    ],
+    ids=[
+        "an account",
+        "an account and its Region",
+        "an account that was taken out",
+        "another partition's account of that number",
+        "an account that the policy leaves out",
+        "a Region that was taken out",
+        "a Region that the policy leaves out",
+        "a project",
+        "a project that was taken out",
+        "a project whose number changed",
+        "a project that the policy leaves out",
+    ],
+)
+def test_what_the_settings_of_a_cloud_say_of_an_instance(
+    name: str, identity: str, operator: Mapping[str, Any], policy: Mapping[str, Any], reason: str
+) -> None:
+    found = standing(of_cloud(name, operator, policy), identity)
+    assert (found.reason if isinstance(found, Denied) else "", isinstance(found, StillAllowed)) == (reason, not reason)
+
+
+@pytest.mark.parametrize(
+    ("name", "identity"),
+    [
+        *(("aws", text) for text in ("", VIRTUAL_MACHINE, f"{EC2} ", EC2.replace("eu-west-1", "mars-1"))),
+        *(("gcp", text) for text in ("", EC2, f"{VIRTUAL_MACHINE}0000", "gcp:0:1", "gcp:1:01", "gcp:730000000001")),
+    ],
+)
+def test_an_identity_that_no_instance_has(name: str, identity: str) -> None:
+    operator = {"allowedRoles": roles(MINE)} if name == "aws" else {"projects": PROJECTS}
+    with pytest.raises(ValueError, match="not the identity of"):
+        standing(of_cloud(name, operator), identity)
+
+
+def test_an_instance_that_a_part_denies() -> None:
+    """The composite attestor asks each part: a chip that is still allowed does not help."""
+    chip = {"allowUncertifiedEndorsementKeys": True}
+    identity = str(CompositeIdentity({"gcp": VIRTUAL_MACHINE, "tpm": KEY}))
+    for projects, allowed in ((PROJECTS, True), ({"my-other-workloads": 730000000002}, False)):
+        parts = {"attestors": {"gcp": {"projects": projects}, "tpm": chip}}
+        found = standing(composite.server_plugin(AttestorSettings(parts)), identity)
+        assert isinstance(found, StillAllowed) is allowed

@@ -36,7 +36,7 @@ from attestors.tpm.trust import Trust
 from attestors.wire.binding import Binding, BindingMismatch, CACertHash, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import CHALLENGE_EXPIRED, CHALLENGE_OF_ANOTHER_CLUSTER, CHIP_ANNOTATION, Purpose
-from signer.authority.der import encode, integer, sequence
+from signer.authority.der import encode, integer, object_identifier, sequence
 from tests.support import endorsement_certificates as write
 from tests.unit.attestors.support import (
     NOW,
@@ -214,6 +214,16 @@ GOOGLE_INSTANCE: Final = "1.3.6.1.4.1.11129.2.1.21"
 MODEL: Final = write.tpm_attributes("id:12345678", "M 1", "id:1")
 
 
+MODEL_ATTRIBUTES: Final = tuple(
+    sequence(object_identifier(kind), encode(0x0C, value.encode("ascii"))) for kind, value in MODEL
+)
+
+
+def serial_number(encoded: bytes) -> bytes:
+    """The attribute with that value."""
+    return sequence(object_identifier("2.5.4.5"), encoded)
+
+
 def instance(project_number: int, instance_id: int) -> bytes:
     """As Google describes the virtual machine."""
     zone, project = (encode(0x0C, text.encode()) for text in ("zone", "project"))
@@ -277,6 +287,30 @@ class TestChips:
         ]
         assert names[0] == names[1] != names[2]
         assert names[0][0].startswith("chip:sha256:")
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (b"\x0c\x02\x01\x02", b"\x0c\x02\x01\x03"),
+            (b"\x04\x02\x01\x02", b"\x04\x02\x01\x03"),
+            (b"\x13\x81\x96" + b"0" * 149 + b"1", b"\x13\x81\x96" + b"0" * 149 + b"2"),
+        ],
+        ids=["not printable", "no text", "long"],
+    )
+    def test_serial_numbers_that_look_alike_are_those_of_two_chips(self, one: bytes, other: bytes) -> None:
+        """Otherwise the owner of one chip would keep the others out, and all would be denied together."""
+        names = set()
+        for chip, number in ((CHIP, one), (OTHER, other)):
+            described = sequence(*(encode(0x31, attribute) for attribute in (*MODEL_ATTRIBUTES, serial_number(number))))
+            names.add(self.name(CERTIFIED, chip.certified(extensions=(*ENDORSEMENT, write.tpm_name(described)))))
+        assert len(names) == 2
+        assert ("", "NotNamed") not in names
+
+    @pytest.mark.parametrize("blank", [b"\x13\x00", b"\x13\x02  "], ids=["empty", "spaces"])
+    def test_a_blank_serial_number_names_no_chip(self, blank: bytes) -> None:
+        described = sequence(*(encode(0x31, attribute) for attribute in (*MODEL_ATTRIBUTES, serial_number(blank))))
+        chip = CHIP.certified(extensions=(*ENDORSEMENT, write.tpm_name(described)))
+        assert self.name(CERTIFIED, chip) == ("", "NotNamed")
 
     def test_subjects_count_only_if_the_operator_says_so(self) -> None:
         """Some CAs write the same subject for each chip."""

@@ -35,7 +35,7 @@ class TestDenyList:
             (f"# stolen in M\u00fcnchen\n\n  {ONE} \r\n\t{TWO}\n", {ONE, TWO}),
             (f"{ONE}\n{ONE}\n", {ONE}),
             ("# nobody", set()),
-            (f"#{ONE}\r\n# returned: {TWO}\n", set()),
+            (f"#{ONE}\r\n# {TWO} was returned\n", set()),
             ("\n", set()),
         ],
         ids=["one", "more", "repeated", "comment", "commented out", "blank"],
@@ -81,7 +81,7 @@ class TestDenyList:
     def test_a_one_entry_list_that_lost_its_line_ends(self) -> None:
         rack = (f"{comment} {ONE}" for comment in ("# 7", "#X", "# # 7", "# 7 #", "## x"))
         for folded in (f"# Stolen in May, from the depot. {ONE}\n", f"\n# 7\t{ONE}", *rack):
-            with pytest.raises(OperatorFileUnusable, match="/list: is one comment that ends with a fingerprint"):
+            with pytest.raises(OperatorFileUnusable, match=r"nothing but comments, and line [1-3] ends with"):
                 denied(folded)
         for meant in (
             f"# {ONE}\n",
@@ -94,6 +94,17 @@ class TestDenyList:
             f"\n\n# {ONE}\n\n",
         ):
             assert ONE not in denied(meant)
+
+    def test_a_list_in_paragraphs_that_lost_the_line_ends_within_them(self) -> None:
+        """Each key has a comment before it, and ``keys: >`` in YAML made one line of both."""
+        for folded in (
+            f"# Stolen in May, from the depot. {ONE}\n# Stolen in June. {TWO}\n",
+            f"# Stolen machines\n# May chip:{ONE}\n",
+            f"# {ONE}\n\n# Stolen in June. {TWO}",
+        ):
+            with pytest.raises(OperatorFileUnusable, match=r"nothing but comments, and line [1-3] ends with"):
+                denied(folded)
+        assert denied(f"# Returned in June: {ONE}\n{TWO}\n") == {TWO}
 
     def test_a_line_before_a_key_is_no_comment_without_its_sign(self) -> None:
         with pytest.raises(OperatorFileUnusable, match="/list: line 1 is neither sha256:"):

@@ -16,7 +16,7 @@ from attestors.tpm.endorsement import (
     NotAnEndorsementCertificate,
     verify_endorsement_certificate,
 )
-from signer.authority.der import bit_string, integer, sequence
+from signer.authority.der import bit_string, encode, integer, sequence
 from tests.support import endorsement_certificates as write
 from tests.unit.attestors.tpm.endorsement.support import (
     ENDORSEMENT,
@@ -31,6 +31,10 @@ from tests.unit.attestors.tpm.endorsement.support import (
 
 CONSTRAINTS, USAGE, PURPOSE = ENDORSEMENT
 TPM_NAME = write.tpm_name(write.name(*write.tpm_attributes("id:53544D20", "ST33", "id:00010200")))
+MODEL_NAME = write.tpm_name(write.name(*write.tpm_attributes("id:53544D20", "ST33", "id:00010200")[1:]))
+INSTANCE = write.extension(
+    "1.3.6.1.4.1.11129.2.1.21", sequence(encode(0x0C, b"zone"), integer(7), encode(0x0C, b"project"), integer(42))
+)
 ANY_PURPOSE = "2.5.29.37.0"
 WEB_SERVER = "1.3.6.1.5.5.7.3.1"
 
@@ -46,10 +50,10 @@ def test_the_ordinary_one_is_accepted() -> None:
 @pytest.mark.parametrize(
     "extensions",
     [
-        (USAGE,),
+        (USAGE, INSTANCE),
         (PURPOSE,),
         (CONSTRAINTS, TPM_NAME),
-        (USAGE, write.purposes(ANY_PURPOSE)),
+        (USAGE, TPM_NAME, write.purposes(ANY_PURPOSE)),
         (USAGE, write.purposes(WEB_SERVER, write.EK_CERTIFICATE)),
         (CONSTRAINTS, write.key_usage(write.KEY_ENCIPHERMENT), PURPOSE),
         (CONSTRAINTS, write.key_usage(b"\x03\x02\x03\x88"), PURPOSE),
@@ -65,7 +69,7 @@ def test_the_ordinary_one_is_accepted() -> None:
         (write.basic_constraints(integer(0)), USAGE, PURPOSE),
     ],
     ids=[
-        "key usage only",
+        "a virtual machine only",
         "purpose only",
         "a TPM's name only",
         "any purpose",
@@ -105,6 +109,10 @@ def test_what_genuine_ones_do_is_accepted(extensions: tuple[bytes, ...]) -> None
         ((write.key_usage(b"\x03\x01\x00"), PURPOSE), "does not fit an endorsement key"),
         ((write.key_usage(b"\x03\x02\x04\x08"), PURPOSE), "does not fit an endorsement key"),
         ((USAGE, write.purposes(WEB_SERVER)), "another purpose"),
+        ((USAGE,), "nothing marks it as"),
+        ((CONSTRAINTS, write.key_usage(write.KEY_ENCIPHERMENT)), "nothing marks it as"),
+        ((USAGE, write.purposes(ANY_PURPOSE)), "nothing marks it as"),
+        ((USAGE, MODEL_NAME), "nothing marks it as"),
         ((*ENDORSEMENT, write.extension("1.2.3.4", b"", write.CRITICAL)), "unknown critical extension: 1.2.3.4"),
         (
             (*ENDORSEMENT, write.extension("2.5.29.30", b"\x30\x00", b"\x01\x01\x01")),
@@ -126,6 +134,10 @@ def test_what_genuine_ones_do_is_accepted(extensions: tuple[bytes, ...]) -> None
         "no usage at all",
         "a bit among the unused ones",
         "web server",
+        "key agreement and no purpose",
+        "key encipherment and no purpose",
+        "any purpose",
+        "a model without a manufacturer",
         "critical and unknown",
         "critical and unknown, TRUE not as DER has it",
     ],
@@ -197,7 +209,7 @@ def test_which_key_usage_fits_which_key(
     Microsoft Pluton's RSA certificates have keyAgreement alone, and the purpose of endorsement key certificates.
     """
     usage = write.key_usage(bits)
-    for purpose in ((PURPOSE,), (write.purposes(ANY_PURPOSE),), ()):
+    for purpose in ((PURPOSE,), (write.purposes(ANY_PURPOSE), TPM_NAME), (TPM_NAME,)):
         rsa_words = rsa_for_endorsement if purpose == (PURPOSE,) else rsa_for_anything
         for key, words in ((elliptic_key("endorsement"), elliptic), (rsa_key(), rsa_words)):
             attempt = Attempt(endorsement(key, extensions=(CONSTRAINTS, usage, *purpose)), key=key)
@@ -256,7 +268,7 @@ def test_a_key_that_cannot_be_read_is_refused(given: bytes) -> None:
 
 def test_the_largest_rsa_key_is_accepted() -> None:
     key = rsa_key("rsa-4096")
-    extensions = (write.key_usage(write.KEY_ENCIPHERMENT),)
+    extensions = (write.key_usage(write.KEY_ENCIPHERMENT), PURPOSE)
     Attempt(endorsement(key, extensions=extensions), key=key).verify()
 
 

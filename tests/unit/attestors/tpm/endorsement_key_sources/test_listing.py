@@ -207,6 +207,22 @@ def test_comments_and_faulty_lines_may_speak_of_machines() -> None:
     assert isinstance(parse_listing(f"rack://1 {ONE} rack://2 {TWO}").line_of("rack://2"), Contradiction)
 
 
+@pytest.mark.parametrize("comment", ["# Rack 7, delivered in March.", "#7", "  ## of June:", "#\tRack"])
+def test_a_comment_that_swallowed_an_entry(comment: str) -> None:
+    """``endorsement-keys: >`` in YAML, of a list with a comment before each machine and a blank line behind it."""
+    listing = parse_listing(f"{comment} rack://1/a b {ONE}\n{comment} metal3://metal3/node-0/x {TWO} \r\n")
+    assert listing.line_of("rack://1/a b") == Contradiction((1,))
+    assert listing.line_of("metal3://metal3/node-0/another") == Contradiction((2,))
+    assert [listing.line_of(key) for key in (ONE, TWO, THREE)] == [Contradiction((1,)), Contradiction((2,)), NoLine()]
+
+
+def test_a_comment_about_a_machine_that_is_listed() -> None:
+    listing = parse_listing(f"# Replaced in May: rack://1 {ONE}\nrack://1 {TWO}\n# rack://2 {THREE}\n# of rack://3")
+    assert listing.line_of("rack://1") == ListingLine(TWO)
+    assert listing.line_of(ONE) == Contradiction((1,))
+    assert [listing.line_of(one) for one in ("rack://2", "rack://3", THREE)] == [NoLine()] * 3
+
+
 @pytest.mark.parametrize(
     "pattern",
     ["machine-{0} sha256:{0:064x}", "machine-{0} {1}", "# {0}" + " " * 40 + "x", "machine-{0}: sha256:{0:064x}"],
