@@ -54,7 +54,7 @@ def counted_approvals(facts: Facts, record: GrantRecord) -> tuple[LoggedApproval
     """The approvals that count, one for each person."""
     persons: list[Creator] = []
     found: list[LoggedApproval] = []
-    for one in authentic(facts.approvals, record.approvals):
+    for one in authentic(facts.known_approvals, record.approvals):
         person = one.created_by
         if (
             isinstance(person, Creator)

@@ -23,6 +23,7 @@ from signer.access.bastion_objects import has_bastion_targets
 from signer.access.conditions import GrantCondition, GrantReason
 from signer.access.creator import CreatorNotProven, require_lock
 from signer.access.facts import (
+    ApprovalsUnknown,
     ClusterOver,
     ClusterPaused,
     Facts,
@@ -143,12 +144,18 @@ _NOT_REVIEWED: Final = Denied("it was not reviewed")
 
 
 def tally_of(facts: Facts, record: GrantRecord) -> Tally:
-    """What persons say about the grant. A denial is sealed once its creator's right is known; until then it holds."""
-    rights = {one.metadata.uid: facts.approvers.get(one.metadata.uid, _NOT_REVIEWED) for one in facts.approvals}
-    sealed = authentic(facts.approvals, record.approvals)
+    """What persons say about the grant. A denial is sealed once its creator's right is known; until then it holds.
+
+    Raises:
+        Held: what they say is not known.
+    """
+    if isinstance(facts.approvals, ApprovalsUnknown):
+        raise Held(GrantReason.APPROVALS_UNKNOWN, facts.approvals.message, is_known=False)
+    rights = {one.metadata.uid: facts.approvers.get(one.metadata.uid, _NOT_REVIEWED) for one in facts.known_approvals}
+    sealed = authentic(facts.known_approvals, record.approvals)
     waiting = (
         one
-        for one in facts.approvals
+        for one in facts.known_approvals
         if one.decision is Decision.DENY and isinstance(rights[one.metadata.uid], RightUnknown) and one not in sealed
     )
     judged = tuple(JudgedApproval(one, rights[one.metadata.uid]) for one in (*sealed, *waiting))
@@ -157,7 +164,9 @@ def tally_of(facts: Facts, record: GrantRecord) -> Tally:
 
 
 def others_approve(facts: Facts, record: GrantRecord) -> None:
-    """As many persons approve as policy and operator require, and none who may denies."""
+    """As many persons approve as policy and operator require, and none who may denies. Where approvals are not known,
+    somebody may deny the grant, also one that needs none.
+    """
     match tally_of(facts, record):
         case DeniedByPerson(username):
             raise Ended(Cause.DENIED, f"{username} denies the grant")

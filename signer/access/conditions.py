@@ -50,6 +50,8 @@ class GrantReason(StrEnum):
     CREATOR_NOT_PROVEN = "CreatorNotProven"
     RIGHT_MISSING = "RightMissing"
     APPROVALS_MISSING = "ApprovalsMissing"
+    APPROVALS_UNKNOWN = "ApprovalsUnknown"
+    """The controller does not keep them: the namespace has too many."""
     TARGETS_UNKNOWN = "TargetsUnknown"
     AUTHORITY_NOT_AVAILABLE = "AuthorityNotAvailable"
     BASTION_PENDING = "BastionPending"

@@ -81,6 +81,13 @@ class RulesUnknown:
 RulesAnswer: TypeAlias = GrantRules | GrantsNotAllowed | GrantForbidden | RulesUnknown
 
 
+@dataclass(frozen=True, slots=True)
+class ApprovalsUnknown:
+    """The controller keeps no approvals of the namespace, because it has too many."""
+
+    message: str
+
+
 class Keepalive(enum.Enum):
     """GEP-0015's heartbeat, an annotation that the controller removes."""
 
@@ -124,7 +131,7 @@ class Facts:
     lock: Lock
     right: RightAnswer
     """The creator's: of the sealed one, else of the stated one."""
-    approvals: tuple[AccessApproval, ...]
+    approvals: tuple[AccessApproval, ...] | ApprovalsUnknown
     """Those that are about this grant (:func:`signer.access.approvals.candidates`)."""
     approvers: Mapping[str, RightAnswer]
     """By UID of the approval, whether its creator may approve."""
@@ -158,12 +165,18 @@ class Facts:
         """Whether anything may end by time alone."""
         return isinstance(self.clocks, ClocksAgree)
 
+    @property
+    def known_approvals(self) -> tuple[AccessApproval, ...]:
+        """The approvals; none while they are not known."""
+        return () if isinstance(self.approvals, ApprovalsUnknown) else self.approvals
+
     def may_be_accepted(self, record: GrantRecord) -> bool:
         """Whether a node may still accept a certificate of the record."""
         return record.may_be_accepted(self.now, self.clocks)
 
 
 __all__ = [
+    "ApprovalsUnknown",
     "ClusterHere",
     "ClusterOver",
     "ClusterPaused",

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.wire.ssh.keys import host_key
-from signer.access.approvals import candidates
+from signer.access.approvals import SealedApproval, candidates
 from signer.access.bastion_objects import AsDesired, bastion_change
 from signer.access.creator import CreatorNotProven, Lock, require_lock
 from signer.access.creator_lock import CreatorLock
 from signer.access.facts import (
+    ApprovalsUnknown,
     ClusterHere,
     ClusterOver,
     ClusterPaused,
@@ -35,15 +36,17 @@ from signer.access.parts import (
     TargetsFound,
     TargetsUnknown,
 )
-from signer.access.record import Closing, GrantRecord, Live, Stage, StoredRecord
+from signer.access.record import Closing, GrantRecord, Live, NoRecord, Stage, StoredRecord
 from signer.access.right_answers import RightAnswer, RightUnknown, Verb
 from signer.access.rights import Rights
 from signer.access.rules import lifetime_of, rules_of
-from signer.access.store import StoredBastion, StoredGrant
+from signer.access.store import StoredBastion, StoredGrant, stored_bastion
 from signer.configuration import AccessPermission
+from signer.kube.calls import Get
 from signer.kube.client import JsonObject
 from signer.kube.clocks import ClockAnswers
-from signer.kube.resources import ACCESS_GRANTS
+from signer.kube.errors import NotFound
+from signer.kube.resources import ACCESS_GRANTS, BASTIONS
 from signer.model.access import AccessApproval, AccessGrant, AsPolicySays, BastionOf, Creator
 from signer.model.addresses import is_subdomain
 from signer.model.cluster import ClusterKey
@@ -65,8 +68,9 @@ class Sources:
     caches: Caches
     grants: Cache[StoredGrant]
     bastions: Cache[StoredBastion]
-    approvals_of: Callable[[str, str], Iterable[AccessApproval]]
+    approvals_of: Callable[[str, str], Iterable[AccessApproval] | ApprovalsUnknown]
     """By namespace and name of the grant."""
+    management: Get
     permission: AccessPermission
     lock: CreatorLock
     rights: Rights
@@ -105,6 +109,7 @@ async def gather(
 
     Raises:
         Deferred: the caches are out of touch.
+        ApiError: the API server could not be asked.
     """
     sources.caches.require_in_touch()
     clocks = await sources.clocks.fresh(ACCESS_GRANTS.object(stored.metadata.name, stored.metadata.namespace))
@@ -117,10 +122,11 @@ async def gather(
     # Before the trial: it says nothing about an approval that comes later.
     sealed = record.approvals if isinstance(record, GrantRecord) else ()
     said = sources.approvals_of(*_key(stored))
-    found = candidates(grant, said, sealed) if isinstance(grant, AccessGrant) else ()
+    approvals = said if isinstance(said, ApprovalsUnknown) else _candidates(grant, said, sealed)
+    found = () if isinstance(approvals, ApprovalsUnknown) else approvals
     lock = await sources.lock.fresh(cluster.namespace, lock_since)
     targets = _targets(sources, grant, record)
-    bastion, state, is_deleting = _bastion(sources, stored)
+    bastion, state, is_deleting = await _bastion(sources, stored, record)
     available = sources.authorities_of(cluster)
     desired = _desired(sources, grant, record, rules, targets, available, lifetime)
     facts = Facts(
@@ -134,7 +140,7 @@ async def gather(
         lifetime=lifetime,
         lock=lock,
         right=await _right(sources, stored, record, lock, age),
-        approvals=found,
+        approvals=approvals,
         approvers=await _approvers(sources, grant, record, lock, found, age),
         targets=targets,
         bastion=state,
@@ -229,8 +235,18 @@ def _targets(sources: Sources, grant: object, record: StoredRecord) -> TargetsAn
     return sources.targets.of(grant, was_found)
 
 
-def _bastion(sources: Sources, stored: StoredGrant) -> tuple[StoredBastion | AbsentBastion, BastionState, bool]:
+def _candidates(
+    grant: object, said: Iterable[AccessApproval], sealed: tuple[SealedApproval, ...]
+) -> tuple[AccessApproval, ...]:
+    return candidates(grant, said, sealed) if isinstance(grant, AccessGrant) else ()
+
+
+async def _bastion(
+    sources: Sources, stored: StoredGrant, record: StoredRecord
+) -> tuple[StoredBastion | AbsentBastion, BastionState, bool]:
     found = sources.bastions.get(*_key(stored))
+    if found is None and sources.bastions.drops(stored.metadata.namespace) and not isinstance(record, NoRecord):
+        found = await _read_bastion(sources.management, *_key(stored))
     if found is None:
         return AbsentBastion(), AbsentBastion(), False
     if found.grant_uid != stored.metadata.uid:
@@ -238,6 +254,14 @@ def _bastion(sources: Sources, stored: StoredGrant) -> tuple[StoredBastion | Abs
     if found.is_deleting:
         return found, PendingBastion("the bastion is being removed"), True
     return found, sources.bastion_objects.bastion_state(found.manifest), False
+
+
+async def _read_bastion(management: Get, namespace: str, name: str) -> StoredBastion | None:
+    """Where the cache keeps no Bastions, that one is missing says nothing."""
+    try:
+        return stored_bastion(await management.get(BASTIONS.object(name, namespace)))
+    except NotFound:
+        return None
 
 
 def _desired(

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from signer.access.approvals import newly_sealed
+from signer.access.approvals import SealedApproval, newly_sealed
 from signer.access.creator import CreatorNotProven, require_lock
-from signer.access.facts import Facts, Keepalive
+from signer.access.facts import ApprovalsUnknown, Facts, Keepalive
 from signer.access.lifetimes import first_created, next_heartbeat_counts
 from signer.access.record import GrantRecord, Seen
 from signer.access.right_answers import Allowed
@@ -35,7 +35,7 @@ def first_record(facts: Facts, grant: AccessGrant, creator: Creator, guard: str)
         seen=Seen.of(grant, guard),
         ingress=grant.ingress,
         is_suspended=grant.is_suspended,
-        approvals=newly_sealed(facts.approvals, (), facts.lock, creator, facts.approvers),
+        approvals=_approvals(facts, (), creator),
     )
 
 
@@ -73,8 +73,15 @@ def observed(facts: Facts, record: GrantRecord) -> GrantRecord:
         else:
             heartbeat_seen = before.heartbeat  # it counts at a later look
     changes["seen"] = Seen(guard, heartbeat_seen, asked.ingress, asked.is_suspended)
-    changes["approvals"] = newly_sealed(facts.approvals, record.approvals, facts.lock, record.creator, facts.approvers)
+    changes["approvals"] = _approvals(facts, record.approvals, record.creator)
     return _changed(record, changes)
+
+
+def _approvals(facts: Facts, sealed: tuple[SealedApproval, ...], creator: Creator) -> tuple[SealedApproval, ...]:
+    """Those to be sealed. While it is not known which there are, those that are sealed stay so, and do not count."""
+    if isinstance(facts.approvals, ApprovalsUnknown):
+        return sealed
+    return newly_sealed(facts.approvals, sealed, facts.lock, creator, facts.approvers)
 
 
 def heartbeat_counts_from(record: GrantRecord) -> datetime:

@@ -142,6 +142,8 @@ class GrantReconciler:
         self._vanished: dict[ObjectKey, StoredGrant] = {}
         self._known: dict[str, KnownRecord] = {}
         """By UID of the grant."""
+        self._dropped: dict[str, set[str]] = {}
+        """By namespace over its limit: UIDs of grants that may be gone, or are there and not kept."""
         self._shown: dict[ObjectKey, _Shown] = {}
         self._unwritable = UnwritableNamespaces(monotonic, random)
         self._locks: dict[str, type[Lock]] = {}
@@ -176,6 +178,10 @@ class GrantReconciler:
         """The Cluster, its policy, its Machines, its authorities or its trust bundle have changed."""
         for key in self._of_cluster.get(cluster, ()):
             self._add(key)
+
+    def has_known_record(self, uid: str) -> bool:
+        """See Woken."""
+        return uid in self._known
 
     @property
     def vanished(self) -> tuple[ObjectKey, ...]:
@@ -250,6 +256,7 @@ class GrantReconciler:
             present = {
                 cluster.namespace for cluster in self._of_cluster if self._sources.permission.allows(cluster.namespace)
             }
+            self._forget_dropped()
             for namespace in set(self._locks) - present:
                 del self._locks[namespace]
                 self._sources.lock.forget(namespace)
@@ -257,6 +264,16 @@ class GrantReconciler:
                 with isolated(lambda error, namespace=namespace: _lock_faulted(namespace, error)):  # type: ignore[misc]
                     await self._try_lock(namespace)
             await asyncio.sleep(TRIED_SECONDS)
+
+    def _forget_dropped(self) -> None:
+        """What is known of the records of dropped grants keeps an older record from being put back. Where all grants
+        are kept again, those that are not there are gone.
+        """
+        grants = self._sources.grants
+        for namespace in [one for one in self._dropped if not grants.drops(one)]:
+            present = {one.metadata.uid for one in grants.values() if one.metadata.namespace == namespace}
+            for uid in self._dropped.pop(namespace) - present:
+                self._known.pop(uid, None)
 
     async def _try_lock(self, namespace: str) -> None:
         answer = type(await self._sources.lock.fresh(namespace))
@@ -419,7 +436,10 @@ class GrantReconciler:
                     "an access grant vanished with living certificates; they are revoked",
                     extra={"namespace": key[0], "object": key[1]},
                 )
-        self._known.pop(gone.metadata.uid, None)
+        if self._sources.grants.drops(key[0]):
+            self._dropped.setdefault(key[0], set()).add(gone.metadata.uid)
+        else:
+            self._known.pop(gone.metadata.uid, None)
         self._keepalives.discard(gone.metadata.uid)
         self._unknown_keys.pop(gone.metadata.uid, None)
         if self._vanished.get(key) is gone:

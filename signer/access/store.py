@@ -60,6 +60,11 @@ class StoredGrant:
     shown: tuple[str, str]
     """``lastHeartbeatTimestamp`` and ``expirationTimestamp`` of the status, which decide nothing."""
 
+    @property
+    def has_record(self) -> bool:
+        """Whether the status holds a record, whoever wrote it."""
+        return self.record != _NONE
+
     def unsealed(self, seals: GrantSeals) -> StoredRecord:
         """The record, if its seal is valid for this grant."""
         if self.record == _NONE:

@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from signer.access.facts import ApprovalsUnknown
+from signer.access.owed import GrantsOwed
 from signer.access.store import StoredBastion, StoredGrant, stored_bastion, stored_grant
 from signer.kube.resources import ACCESS_APPROVALS, ACCESS_GRANTS, BASTIONS
 from signer.model.access import AccessApproval, GrantReference, parse_access_approval
 from signer.model.cluster import ClusterKey
 from signer.store.cache import Cache, CacheDeclaration, ObjectKey, Scope
 from signer.store.caches import Caches
+from signer.store.namespace_bound import OverLimits
 
 
 class Woken(Protocol):
@@ -31,6 +34,10 @@ class Woken(Protocol):
 
     def cluster_changed(self, cluster: ClusterKey) -> None:
         """A Cluster, its policy or its Machines have changed."""
+        ...
+
+    def has_known_record(self, uid: str) -> bool:
+        """Whether an authentic record of the grant with that UID was seen."""
         ...
 
 
@@ -64,20 +71,50 @@ class GrantCaches:
     bastions: Cache[StoredBastion] = field(init=False)
     approval_cache: Cache[AccessApproval] = field(init=False)
     approvals: Approvals = field(default_factory=Approvals)
+    _over_limits: OverLimits = field(default_factory=OverLimits)
     _woken: list[Woken] = field(default_factory=list)
 
     @classmethod
     def register(cls, caches: Caches) -> GrantCaches:
         """Register them, before the caches run. No decision about a node's request needs them."""
-        made = cls()
+        over, limits = caches.access_over_limits, caches.limits
+        made = cls(_over_limits=over)
         made.grants = caches.registry.register(
-            CacheDeclaration(ACCESS_GRANTS, stored_grant, Scope.WATCHED, False, made._grant_changed)
+            CacheDeclaration(
+                ACCESS_GRANTS,
+                stored_grant,
+                Scope.WATCHED,
+                False,
+                made._grant_changed,
+                limit=limits.access_grants,
+                owes=GrantsOwed(lambda: caches.authentic.keys(), made._has_known_record),
+                consequence="no access grant is believed there that was not before",
+                over_limits=over,
+            )
         )
         made.approval_cache = caches.registry.register(
-            CacheDeclaration(ACCESS_APPROVALS, parse_access_approval, Scope.WATCHED, False, made._approval_changed)
+            CacheDeclaration(
+                ACCESS_APPROVALS,
+                parse_access_approval,
+                Scope.WATCHED,
+                False,
+                made._approval_changed,
+                limit=limits.access_approvals,
+                consequence="no access grant gets certificates there",
+                over_limits=over,
+            )
         )
         made.bastions = caches.registry.register(
-            CacheDeclaration(BASTIONS, stored_bastion, Scope.WATCHED, False, made._bastion_changed)
+            CacheDeclaration(
+                BASTIONS,
+                stored_bastion,
+                Scope.WATCHED,
+                False,
+                made._bastion_changed,
+                limit=limits.bastions,
+                consequence="the controller reads each of them when it looks at its grant",
+                over_limits=over,
+            )
         )
         return made
 
@@ -86,6 +123,16 @@ class GrantCaches:
         self._woken.append(woken)
         caches.on_cluster_change(woken.cluster_changed)
         caches.on_machine_change(lambda cluster, provider_ids: woken.cluster_changed(cluster))
+
+    def approvals_of(self, namespace: str, grant: str) -> Iterable[AccessApproval] | ApprovalsUnknown:
+        """The approvals that name a grant of that name."""
+        if not self.approval_cache.drops(namespace):
+            return self.approvals.of(namespace, grant)
+        over = (one for one in self._over_limits.of(namespace) if one.resource == self.approval_cache.name)
+        return ApprovalsUnknown("; ".join(map(str, over)))
+
+    def _has_known_record(self, uid: str) -> bool:
+        return any(woken.has_known_record(uid) for woken in self._woken)
 
     def _grant_changed(self, key: ObjectKey, before: StoredGrant | None, after: StoredGrant | None) -> None:
         for woken in self._woken:

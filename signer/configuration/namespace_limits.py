@@ -15,6 +15,9 @@ LIMITED_KINDS: Final = {
     "kubeadmConfigs": "kubeadm_configs",
     "attestedNodes": "attested_nodes",
     "policies": "policies",
+    "accessGrants": "access_grants",
+    "accessApprovals": "access_approvals",
+    "bastions": "bastions",
 }
 """Attributes of :class:`NamespaceLimits` by their names in the file."""
 

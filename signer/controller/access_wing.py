@@ -101,7 +101,8 @@ def access_wing(
         caches=caches,
         grants=stores.grants,
         bastions=stores.bastions,
-        approvals_of=stores.approvals.of,
+        approvals_of=stores.approvals_of,
+        management=client,
         permission=permission,
         lock=CreatorLock(
             client,

@@ -539,7 +539,7 @@ def _process_gauges(health: Health, caches: Caches, recorder: Recorder) -> Proce
         controller_key_readable=(key.readable,) if key.attempted.is_set() else (),
         ignored_records=caches.authentic.ignored,
         dropped_events=recorder.dropped,
-        over_limits=caches.over_limits.all(),
+        over_limits=(*caches.over_limits.all(), *caches.access_over_limits.all()),
     )
 
 

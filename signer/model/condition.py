@@ -51,6 +51,8 @@ def _where_a_role_has_no_attestor(policy: Policy | None) -> bool:
 READY: Final = ConditionType("Ready")
 CONTROLLER_KEY_AVAILABLE: Final = ConditionType("ControllerKeyAvailable")
 NAMESPACE_WITHIN_LIMITS: Final = ConditionType("NamespaceWithinLimits")
+ACCESS_WITHIN_LIMITS: Final = ConditionType("AccessWithinLimits", lambda policy: False)
+"""Nodes wait for no access grant."""
 CLOCKS_AGREE: Final = ConditionType("ClocksAgree")
 CERTIFICATE_AUTHORITY_AVAILABLE: Final = ConditionType("CertificateAuthorityAvailable")
 CERTIFICATE_AUTHORITY_TRUSTED: Final = ConditionType("CertificateAuthorityTrusted")

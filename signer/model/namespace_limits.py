@@ -13,8 +13,8 @@ MAXIMUM_LIMIT: Final = 1_000_000
 class NamespaceLimits:
     """The largest number of objects of each kind in one namespace, from 1 to :data:`MAXIMUM_LIMIT`.
 
-    In a namespace with more, the controller decides nothing. The defaults are far above what a controller can serve
-    in one namespace.
+    In a namespace with more, the controller decides nothing; of access grants, approvals and bastions, nothing about
+    access. The defaults are far above what a controller can serve in one namespace.
     """
 
     clusters: int = 5_000
@@ -25,9 +25,13 @@ class NamespaceLimits:
     attested_nodes: int = 100_000
     """Former nodes have records too, until their last certificates expire."""
     policies: int = 5_000
+    access_grants: int = 5_000
+    access_approvals: int = 20_000
+    bastions: int = 5_000
 
 
 DEFAULT_NAMESPACE_LIMITS: Final = NamespaceLimits()
+NOTHING_IS_DECIDED: Final = "nothing in the namespace is decided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class OverLimit:
     namespace: str
     count: int
     limit: int
+    consequence: str = NOTHING_IS_DECIDED
 
     @property
     def at_least(self) -> int:
@@ -54,7 +59,7 @@ class OverLimit:
     def __str__(self) -> str:
         return (
             f"namespace {self.namespace} has at least {self.at_least} {self.resource}, and the operator's limit is "
-            f"{self.limit}, so nothing in the namespace is decided: delete {self.resource} until {self.returns_at} are "
+            f"{self.limit}, so {self.consequence}: delete {self.resource} until {self.returns_at} are "
             "left, or have the operator raise namespaceLimits in the controller's configuration"
         )
 

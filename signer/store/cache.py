@@ -26,7 +26,8 @@ from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
 from signer.store.cluster_api import NotServed
 from signer.store.event_history import GONE, EventHistories
-from signer.store.namespace_bound import UNLIMITED, NamespaceBound, OverLimits
+from signer.store.namespace_bound import NOTHING_IS_DECIDED, UNLIMITED, NamespaceBound, OverLimits
+from signer.store.retention import OWES_NOTHING, Owes, Retention
 
 Value = TypeVar("Value")
 ObjectKey: TypeAlias = tuple[str, str]
@@ -91,8 +92,9 @@ class Cache(Generic[Value]):
     """A sink of ``list_and_watch`` that keeps every object as a parsed value.
 
     An object for which ``parse`` raises ValueError is left out, and logged once for each change: another client wrote
-    it. Of a namespace over its limit nothing is kept (:mod:`signer.store.namespace_bound`): its objects are dropped,
-    which ``changed`` cannot tell from deletions, so that a caller asks :meth:`drops` first.
+    it. Of a namespace over its limit nothing is kept (:mod:`signer.store.namespace_bound`) but what still owes an end
+    (:mod:`signer.store.retention`): the other objects are dropped, which ``changed`` cannot tell from deletions, so
+    that a caller asks :meth:`drops` first.
     """
 
     def __init__(
@@ -105,14 +107,17 @@ class Cache(Generic[Value]):
         in_touch_again: Callable[[], None] = lambda: None,
         bound: NamespaceBound | None = None,
         bound_changed: Callable[[str], None] = lambda namespace: None,
+        owes: Owes[Value] = OWES_NOTHING,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``listed`` is called after each list, ``in_touch_again`` when list or watch works again after a failure.
         ``bound_changed`` is called with a namespace whose objects were dropped because it exceeds ``bound``, or are
-        kept again. ``monotonic`` is a clock, in seconds, that measures how long list and watch have failed.
+        kept again. ``owes`` says which ones are kept all the same. ``monotonic`` is a clock, in seconds, that measures
+        how long list and watch have failed.
         """
         self.name = name
         self._bound = bound if bound is not None else NamespaceBound(name, UNLIMITED)
+        self._retention = Retention(owes, lambda: self._bound.limit)
         self._bound_changed = bound_changed
         self._listed_in: dict[str, list[JsonObject]] = {}
         """Items of the list under way, by namespace."""
@@ -164,7 +169,7 @@ class Cache(Generic[Value]):
         if _uid(manifest) in self._gone:
             return None
         if self.drops(object_key(manifest)[0]):
-            read = self._read(manifest)
+            read = self._take_owed(manifest)
             return read.value if isinstance(read, _Readable) else None
         self._take(manifest)  # a call that works says nothing about the watch
         return self._values.get(object_key(manifest))
@@ -181,12 +186,13 @@ class Cache(Generic[Value]):
         self._set((namespace, name), None)
 
     def drops(self, namespace: str) -> bool:
-        """Whether the cache keeps no objects of the namespace: that one is missing says nothing."""
+        """Whether the cache keeps no objects of the namespace, or not all: that one is missing says nothing."""
         return self._bound.is_over(namespace)
 
     def list_begins(self) -> None:
         """See :class:`~signer.kube.watch.Census`."""
         self._bound.list_begins()
+        self._retention.list_begins()
         self._listed_in.clear()
 
     def added(self, item: JsonObject) -> None:
@@ -195,12 +201,13 @@ class Cache(Generic[Value]):
         if self._bound.exceeds(namespace):
             self._log_over(namespace)
             for key in [key for key in self._versions if key[0] == namespace]:
-                self._set(key, None)
+                if not self._is_owed(key, self._kept(key)):
+                    self._set(key, None)
             self._bound_changed(namespace)
 
     def needs_list(self) -> bool:
         """See :class:`~signer.kube.watch.Census`."""
-        return self._bound.needs_list()
+        return self._bound.needs_list(more=self._retention.wants_list())
 
     def parse_list_item(self, item: JsonObject) -> bool:
         """``keep`` of :func:`~signer.kube.watch.list_and_watch`: cuts ``item`` down to the part that :meth:`replaced`
@@ -208,15 +215,21 @@ class Cache(Generic[Value]):
 
         A list is held until its last page has arrived. Whole objects may be large and may hold secrets, so they must
         not be held with it: each is parsed here, as its page arrives, and emptied. Returns false for an object beyond
-        its namespace's limit, and empties the earlier ones of that namespace too.
+        its namespace's limit that is dropped, and empties the earlier ones of that namespace that are dropped, too.
         """
         key, version = object_key(item), _version(item)
-        if not self._bound.fits_listed(key[0]):
-            for kept in self._listed_in.pop(key[0], ()):
-                kept.clear()
-            return False
-        self._listed_in.setdefault(key[0], []).append(item)
+        fits = self._bound.fits_listed(key[0])
+        if not fits:
+            for earlier in self._listed_in.pop(key[0], ()):
+                if not self._is_owed(object_key(earlier), earlier[_PARSED], listed=True):
+                    earlier.clear()
+            if not self._retention.keeps_any:
+                return False
         read = self._kept(key) if version and self._versions.get(key) == version else self._read(item)
+        if fits:
+            self._listed_in.setdefault(key[0], []).append(item)
+        elif not self._is_owed(key, read, listed=True):
+            return False
         item.clear()
         item["metadata"] = {"namespace": key[0], "name": key[1], "resourceVersion": version}
         item[_PARSED] = read
@@ -224,13 +237,11 @@ class Cache(Generic[Value]):
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
-        for manifest in objects:
-            if manifest and _PARSED not in manifest:
-                self._bound.fits_listed(object_key(manifest)[0])
+        read = [one for one in map(self._as_parsed, objects) if one]
         changed = self._bound.list_ends()
+        self._retention.list_ends()
         self._listed_in.clear()
-        by_key = {object_key(manifest): manifest for manifest in objects if manifest}  # an emptied one was dropped
-        kept = {key: manifest for key, manifest in by_key.items() if not self.drops(key[0])}
+        kept = {object_key(manifest): manifest for manifest in read if manifest}  # an emptied one was dropped
         for key in [key for key in self._versions if key not in kept]:
             self._set(key, None)
         for manifest in kept.values():
@@ -250,6 +261,8 @@ class Cache(Generic[Value]):
             self.event_histories.observe((object_key(item), _version(item)))
         if not self.drops(object_key(item)[0]):
             self._take(item)
+        elif self._retention.keeps_any:
+            self._take_owed(item)
 
     def removed(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
@@ -257,6 +270,7 @@ class Cache(Generic[Value]):
         if self.event_histories:
             self.event_histories.observe((object_key(item), GONE))
         self._bound.removed(object_key(item)[0])
+        self._retention.removed(object_key(item))
         self._set(object_key(item), None)
         if uid := _uid(item):
             self._gone[uid] = None
@@ -326,6 +340,28 @@ class Cache(Generic[Value]):
         else:
             self._set(key, read.value)
         self._versions[key] = version
+
+    def _take_owed(self, item: JsonObject) -> _Readable[Value] | _Unreadable:
+        """Keep an object of a namespace over its limit, if it still owes an end. Returns what it says."""
+        key, read = object_key(item), self._read(item)
+        if self._is_owed(key, read):
+            self._take({**item, _PARSED: read})
+        elif key in self._versions:
+            self._set(key, None)
+        return read
+
+    def _is_owed(self, key: ObjectKey, read: _Readable[Value] | _Unreadable, *, listed: bool = False) -> bool:
+        """Whether an object of a namespace over its limit is kept."""
+        if isinstance(read, _Unreadable):
+            return False
+        return self._retention.keeps_listed(key, read.value) if listed else self._retention.keeps(key, read.value)
+
+    def _as_parsed(self, manifest: JsonObject) -> JsonObject:
+        """What :meth:`parse_list_item` leaves of an object of a list; empty if it is dropped."""
+        if not manifest or _PARSED in manifest:
+            return manifest
+        own = dict(manifest)
+        return own if self.parse_list_item(own) else {}
 
     def _read(self, item: JsonObject) -> _Readable[Value] | _Unreadable:
         try:
@@ -409,6 +445,12 @@ class CacheDeclaration(Generic[Value]):
     """Name in metrics and messages; defaults to the resource's plural."""
     limit: int = UNLIMITED
     """The largest number of objects in one namespace that are kept."""
+    owes: Owes[Value] = OWES_NOTHING
+    """Says which ones are kept beyond the limit."""
+    consequence: str = NOTHING_IS_DECIDED
+    """What becomes of a namespace over the limit, for messages."""
+    over_limits: OverLimits | None = None
+    """Gets the limit, instead of the registry's: for collections that decisions do not need."""
 
 
 class AlreadyRegistered(ValueError):
@@ -459,14 +501,17 @@ class CacheRegistry:
         name = declaration.name or ("" if isinstance(resource, NotServed) else resource.plural)
         if self._begun:
             raise RuntimeError(f"cache {name} is registered after the caches were started")
+        over_limits = declaration.over_limits if declaration.over_limits is not None else self._over_limits
+        bound = NamespaceBound(name, declaration.limit, declaration.consequence, monotonic=self._monotonic)
         cache = Cache(
             name,
             declaration.parse,
             declaration.changed,
             listed=declaration.listed,
             in_touch_again=self._in_touch_again if needed else lambda: None,
-            bound=self._over_limits.add(NamespaceBound(name, declaration.limit, monotonic=self._monotonic)),
+            bound=over_limits.add(bound),
             bound_changed=self._bound_changed,
+            owes=declaration.owes,
             monotonic=self._monotonic,
         )
         if isinstance(resource, NotServed):

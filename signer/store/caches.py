@@ -205,6 +205,8 @@ class Caches:
         self.limits = limits
         self.over_limits = OverLimits()
         """The namespaces in which nothing is decided."""
+        self.access_over_limits = OverLimits()
+        """Those with too many access grants, approvals or bastions, which nodes need not wait for."""
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
         self._cluster_wakes: list[Callable[[ClusterKey], None]] = []

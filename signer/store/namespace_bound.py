@@ -1,4 +1,5 @@
 """Bounds what one namespace makes the controller keep: of a namespace over its limit, a cache keeps the count alone.
+Where something must still be ended, :mod:`signer.store.retention` says which objects are kept besides.
 
 A list counts the objects of each namespace, and the watch's events ADDED and DELETED keep the count exact: a watch
 omits no event (Kubernetes API concepts, "Efficient detection of changes"). A namespace over its limit is marked until
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from attestors.net.rate_limiter import TokenBucket
+from signer.model.namespace_limits import NOTHING_IS_DECIDED as NOTHING_IS_DECIDED
 from signer.model.namespace_limits import OverLimit, returns_at
 
 UNLIMITED: Final = sys.maxsize
@@ -26,10 +28,18 @@ event loop takes over all objects of those that are within their limits again.""
 class NamespaceBound:
     """The number of objects of one collection in each namespace, and the namespaces that have too many."""
 
-    def __init__(self, resource: str, limit: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """``monotonic`` is a clock, in seconds."""
+    def __init__(
+        self,
+        resource: str,
+        limit: int,
+        consequence: str = NOTHING_IS_DECIDED,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``consequence`` says what becomes of a namespace over the limit. ``monotonic`` is a clock, in seconds."""
         self.resource = resource
         self.limit = limit
+        self.consequence = consequence
         self._counts: dict[str, int] = {}
         self._listing: dict[str, int] = {}
         """The counts of a list under way."""
@@ -47,7 +57,7 @@ class NamespaceBound:
 
     def over_limit(self, namespace: str) -> OverLimit:
         """The namespace's count and limit."""
-        return OverLimit(self.resource, namespace, self._counts.get(namespace, 0), self.limit)
+        return OverLimit(self.resource, namespace, self._counts.get(namespace, 0), self.limit, self.consequence)
 
     # Lists
 
@@ -86,11 +96,13 @@ class NamespaceBound:
         else:
             self._counts.pop(namespace, None)
 
-    def needs_list(self) -> bool:
-        """Whether a namespace may be within its limit again, and another list may begin now. If true, it must."""
+    def needs_list(self, *, more: bool = False) -> bool:
+        """Whether a namespace may be within its limit again, or a list is needed for ``more``, and another list may
+        begin now. If true, it must.
+        """
         mark = returns_at(self.limit)
         may_return = any(self._counts.get(namespace, 0) <= mark for namespace in self._over)
-        return may_return and self._lists.take_if_there()
+        return (more or may_return) and self._lists.take_if_there()
 
     def reset(self) -> None:
         """The collection is no longer watched, and nothing of it is kept."""

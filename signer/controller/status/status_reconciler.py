@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from signer.controller.status.condition_log import ConditionLog
 from signer.controller.status.infrastructure_status import InfrastructureStatus
-from signer.controller.status.over_limit import over_limit_conditions
+from signer.controller.status.over_limit import access_over_limit_conditions, over_limit_conditions
 from signer.controller.status.policy_owner import PolicyOwner
 from signer.controller.status.policy_status import PolicyStatus
 from signer.decision.authority_secrets import AuthorityUnavailable
@@ -99,6 +99,7 @@ class StatusReconciler:
             found = [
                 *self._key_conditions(),
                 *over_limit_conditions(self._caches, self._key.namespace),
+                *access_over_limit_conditions(self._caches, self._key.namespace),
                 self._attestors_condition(policy),
                 authority,
                 *self._sharing_conditions(),

@@ -119,8 +119,8 @@ DROPPED: Final = MetricFamily(
 OVER_LIMIT: Final = MetricFamily(
     "namespace_over_limit_objects",
     "gauge",
-    "Objects of the resource in a namespace that has more than the operator's limit, so that nothing there is decided; "
-    "missing for every other namespace.",
+    "Objects of the resource in a namespace that has more than the operator's limit, so that nothing there is decided, "
+    "or no new access given; missing for every other namespace.",
     ("namespace", "resource"),
 )
 PENDING: Final = MetricFamily(

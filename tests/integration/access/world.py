@@ -55,8 +55,10 @@ from signer.model.access.digest import digest_of_spec
 from signer.model.access.grant import HEARTBEAT_ANNOTATION
 from signer.model.cluster import ClusterKey
 from signer.model.floors import NO_FLOORS
+from signer.model.namespace_limits import DEFAULT_NAMESPACE_LIMITS, NamespaceLimits
 from signer.ssh.available import AvailableAuthorities
 from signer.ssh.revocations import PublishedRevocations, Revocation, combined
+from signer.store.cache import Cache
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.testing.api import EmbeddedAPI
@@ -202,6 +204,7 @@ class World:
     pods: dict[str, JsonObject] = field(default_factory=dict)
     """Of the workload cluster, by path."""
     node_hints: ContainerNodes = field(init=False)
+    limits: NamespaceLimits = DEFAULT_NAMESPACE_LIMITS
     lists: dict[ClusterKey, RevocationList] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -422,7 +425,13 @@ class Process:
     def __init__(self, world: World, client: Client, deadline: Deadline) -> None:
         self.world = world
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-        self.caches = Caches(version, own_namespace=CONTROLLER_NAMESPACE, monotonic=world.monotonic, floors=NO_FLOORS)
+        self.caches = Caches(
+            version,
+            own_namespace=CONTROLLER_NAMESPACE,
+            monotonic=world.monotonic,
+            floors=NO_FLOORS,
+            limits=world.limits,
+        )
         self.stores = GrantCaches.register(self.caches)
         self.deadline = deadline
         management = cast("Any", MortalClient(client, deadline))
@@ -438,7 +447,8 @@ class Process:
             caches=self.caches,
             grants=self.stores.grants,
             bastions=self.stores.bastions,
-            approvals_of=self.stores.approvals.of,
+            approvals_of=self.stores.approvals_of,
+            management=management,
             permission=world.permission,
             lock=cast("Any", world.lock),
             rights=Rights(management, world.monotonic),
@@ -508,15 +518,11 @@ class Process:
     async def is_in_step(self) -> bool:
         """Whether the caches show what the API has."""
         api = self.world.api
-        wanted = {
-            "accessgrants": {one["metadata"]["resourceVersion"] for one in api.objects("accessgrants")},
-            "bastions": {one["metadata"]["resourceVersion"] for one in api.objects("bastions")},
+        caches: dict[str, Cache[Any]] = {
+            "accessgrants": self.stores.grants,
+            "bastions": self.stores.bastions,
+            "accessapprovals": self.stores.approval_cache,
         }
-        has = {
-            "accessgrants": {one.metadata.resource_version for one in self.stores.grants.values()},
-            "bastions": {one.manifest["metadata"]["resourceVersion"] for one in self.stores.bastions.values()},
-        }
-        approvals = {one["metadata"]["uid"] for one in api.objects("accessapprovals")}
         clusters = {
             (one["metadata"]["name"], "deletionTimestamp" in one["metadata"], bool(one["spec"].get("paused")))
             for one in api.objects("clusters")
@@ -526,8 +532,7 @@ class Process:
             for one in api.objects("nodeattestationpolicies")
         }
         return (
-            wanted == has
-            and approvals == {one.metadata.uid for one in self.stores.approval_cache.values()}
+            all(_follows(cache, api.objects(plural)) for plural, cache in caches.items())
             and clusters == {(one.key.name, one.deleting, one.paused) for one in self.caches.clusters.values()}
             and policies
             == {(one.cluster.namespace, one.cluster.name, one.generation) for one in self.caches.policies.values()}
@@ -539,6 +544,19 @@ class Process:
                 return
             await asyncio.sleep(0.005)
         raise AssertionError("the caches do not follow")
+
+
+def _follows(cache: Cache[Any], objects: Sequence[JsonObject]) -> bool:
+    """Whether the cache shows these objects. Of a namespace over its limit, it counts them, and shows some."""
+    wanted = {_version(one["metadata"]) for one in objects}
+    has = {(key, version) for key, version in cache._versions.items()}
+    over = {one.namespace: one.count for one in cache._bound.over()}
+    dropped = [one for one in wanted if one[0][0] in over]
+    return wanted - has <= set(dropped) and has <= wanted and sum(over.values()) == len(dropped)
+
+
+def _version(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], str]:
+    return (metadata["namespace"], metadata["name"]), metadata["resourceVersion"]
 
 
 def _authorities_of(cluster: ClusterKey) -> AvailableAuthorities:

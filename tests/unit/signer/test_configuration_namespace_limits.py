@@ -31,8 +31,9 @@ def test_one_kind(tmp_path: Path) -> None:
 
 
 def test_every_kind(tmp_path: Path) -> None:
-    limits = "{clusters: 1, machines: 2, machinePools: 3, kubeadmConfigs: 4, attestedNodes: 5, policies: 6}"
-    assert read(tmp_path, limits) == NamespaceLimits(1, 2, 3, 4, 5, 6)
+    nodes = "clusters: 1, machines: 2, machinePools: 3, kubeadmConfigs: 4, attestedNodes: 5, policies: 6"
+    access = "accessGrants: 7, accessApprovals: 8, bastions: 9"
+    assert read(tmp_path, f"{{{nodes}, {access}}}") == NamespaceLimits(1, 2, 3, 4, 5, 6, 7, 8, 9)
 
 
 def test_the_chart_and_the_documents_state_the_defaults(tmp_path: Path) -> None:
