@@ -28,8 +28,8 @@ def join(
         if not hmac.compare_digest(one.binding.value, request.binding.value):
             raise BindingMismatch(f"{name}: the evidence was made for another request")
     outcomes = list(proven.values())
-    # The joined identity does not keep a chip from being two Machines: with another part beside it, it is another joined
-    # identity. The name of a chip does not either: one of its certificates may name it, and another one not.
+    # The joined identity does not keep a chip from being two Machines: with another part beside it, it is another
+    # joined identity. The name of a chip does not either: one of its certificates may name it, and another one not.
     of_hardware = [one.identity for name, one in proven.items() if name in names_hardware]
     return VerifiedIdentity(
         provider_id=_provider_id(proven),
