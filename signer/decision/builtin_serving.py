@@ -124,6 +124,23 @@ class BuiltinServing:
             return LeftAlone(waiting.defer)
         return LeftAlone(approve) if deciding.is_left_alone else approve
 
+    async def require_listed(self) -> None:
+        """Make sure that the cache has the records of the Cluster, which may just have appeared or been unpaused.
+
+        Raises:
+            ApiError: they cannot be listed.
+        """
+        await self._records.require_listed(self._key)
+
+    def require_unchanged(self, snapshot: Snapshot) -> None:
+        """Check that Cluster and policy are unchanged: the workload API server can hold a decision up, by its answer
+        about its clock.
+
+        Raises:
+            Deferred: they have changed.
+        """
+        self.snapshots.require_unchanged(snapshot)
+
     def recorded(self, node_name: str) -> tuple[AttestedNode | NoRecord, MachineView | MachineGone]:
         """The record of that node name, and the Machine that it names.
 
@@ -309,6 +326,8 @@ class BuiltinServingDecision:
     async def record(self, note: Note) -> Proceed:
         """See BuiltinSupplies."""
         self.node_name = node_name_of(self.request)
+        if not self.is_left_alone:
+            await self.parts.require_listed()
         record, machine = self.parts.recorded(self.node_name)
         self.looking_at = record
         self.decision_inputs.builtin = BuiltinStage(record, machine)
@@ -344,6 +363,7 @@ class BuiltinServingDecision:
         self.looking_at = None
         if self.is_left_alone:
             return approval(self.attested.record)
+        self.parts.require_unchanged(self.snapshot)
         return await self.parts.journal(self.request, self.node_name, self.attested, self.snapshot)
 
 
