@@ -24,6 +24,7 @@ from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.decision import ApproveOnly, Deferred, Ignore, LeftAlone, Refused
+from signer.model.flow import MAXIMUM_REQUESTER_CHARACTERS
 from signer.model.reasons import Reason
 from signer.model.record import (
     BUILTIN_APPROVALS,
@@ -237,8 +238,12 @@ class BuiltinServing:
         return approval(record)
 
     def remember(self, request: BuiltinServingRequest) -> None:
-        """Remember the creation time of a kubelet's newest request."""
+        """Remember the creation time of a kubelet's newest request. A hostile API server may send a longer name than a
+        node has, which is denied.
+        """
         username, posted = request.header.username, posted_at(request)
+        if len(username) > MAXIMUM_REQUESTER_CHARACTERS:
+            return
         self._newest[username] = max(self._newest.pop(username, posted), posted)
         if len(self._newest) > _KUBELETS:
             del self._newest[next(iter(self._newest))]

@@ -502,6 +502,16 @@ class TestOnlyTheNewest:
         await world.decide(self.posted(2, -1))
         assert isinstance(await world.decide(older), ApproveOnly)
 
+    async def test_longer_names_than_a_node_has_are_not_remembered(self) -> None:
+        """A hostile API server would fill the controller's memory with them."""
+        world = World()
+        csr = self.posted(1, -1)
+        longer = csr["spec"]["username"] + "n" * 253
+        assert (await world.refused({**csr, "spec": {**csr["spec"], "username": longer}})).reason
+        assert not world.builtin_serving._newest
+        await world.decide(csr)
+        assert set(world.builtin_serving._newest) == {csr["spec"]["username"]}
+
     async def test_what_is_remembered_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_KUBELETS", 1)
         world = World()
