@@ -24,6 +24,7 @@ from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.decision import ApproveOnly, Deferred, Ignore, LeftAlone, Refused
+from signer.model.flow import MAXIMUM_REQUESTER_CHARACTERS
 from signer.model.reasons import Reason
 from signer.model.record import (
     BUILTIN_APPROVALS,
@@ -124,6 +125,23 @@ class BuiltinServing:
             return LeftAlone(waiting.defer)
         return LeftAlone(approve) if deciding.is_left_alone else approve
 
+    async def require_listed(self) -> None:
+        """Make sure that the cache has the records of the Cluster, which may just have appeared or been unpaused.
+
+        Raises:
+            ApiError: they cannot be listed.
+        """
+        await self._records.require_listed(self._key)
+
+    def require_unchanged(self, snapshot: Snapshot) -> None:
+        """Check that Cluster and policy are unchanged: the workload API server can hold a decision up, by its answer
+        about its clock.
+
+        Raises:
+            Deferred: they have changed.
+        """
+        self.snapshots.require_unchanged(snapshot)
+
     def recorded(self, node_name: str) -> tuple[AttestedNode | NoRecord, MachineView | MachineGone]:
         """The record of that node name, and the Machine that it names.
 
@@ -220,8 +238,12 @@ class BuiltinServing:
         return approval(record)
 
     def remember(self, request: BuiltinServingRequest) -> None:
-        """Remember the creation time of a kubelet's newest request."""
+        """Remember the creation time of a kubelet's newest request. A hostile API server may send a longer name than a
+        node has, which is denied.
+        """
         username, posted = request.header.username, posted_at(request)
+        if len(username) > MAXIMUM_REQUESTER_CHARACTERS:
+            return
         self._newest[username] = max(self._newest.pop(username, posted), posted)
         if len(self._newest) > _KUBELETS:
             del self._newest[next(iter(self._newest))]
@@ -309,6 +331,8 @@ class BuiltinServingDecision:
     async def record(self, note: Note) -> Proceed:
         """See BuiltinSupplies."""
         self.node_name = node_name_of(self.request)
+        if not self.is_left_alone:
+            await self.parts.require_listed()
         record, machine = self.parts.recorded(self.node_name)
         self.looking_at = record
         self.decision_inputs.builtin = BuiltinStage(record, machine)
@@ -344,6 +368,7 @@ class BuiltinServingDecision:
         self.looking_at = None
         if self.is_left_alone:
             return approval(self.attested.record)
+        self.parts.require_unchanged(self.snapshot)
         return await self.parts.journal(self.request, self.node_name, self.attested, self.snapshot)
 
 

@@ -19,9 +19,23 @@ from signer.rules.machine import MachineGone
 from signer.store.live_reads import LiveReads
 from signer.store.records import Records
 
-_ON_THE_RECORD: Final = frozenset({Reason.FOREIGN_CREDENTIAL, Reason.IDENTITY_CONFLICT})
+_ON_THE_RECORD: Final = frozenset(
+    {
+        Reason.FOREIGN_CREDENTIAL,
+        Reason.IDENTITY_CONFLICT,
+        Reason.SUPERSEDED,
+        # The record says whether a request is a renewal, which what is being deleted admits.
+        Reason.MACHINE_DELETING,
+        Reason.CLUSTER_DELETING,
+    }
+)
 _ON_THE_MACHINE: Final = frozenset(
-    {Reason.MACHINE_DELETING, Reason.NODE_NAME_MISMATCH, Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES}
+    {
+        Reason.MACHINE_DELETING,
+        Reason.NODE_NAME_MISMATCH,
+        Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES,
+        Reason.ATTESTOR_NOT_AUTHORIZED,  # by the Machine's role
+    }
 )
 _PAUSE: Final = timedelta(seconds=1)
 

@@ -116,6 +116,7 @@ class Clocks:
         self._monotonic = monotonic
         self._asking = asyncio.Lock()
         self._asked = float("-inf")
+        self._asked_until = float("-inf")
 
     def answer(self) -> ClockAnswer:
         """See ClockAnswers."""
@@ -130,14 +131,25 @@ class Clocks:
         return await self.fresh_at(self._now, path)
 
     async def fresh_at(self, now: Callable[[], datetime], path: str) -> ClockAnswer:
-        """The same for another clock than the controller's. A refusal has a Date, too."""
+        """The same for another clock than the controller's. A refusal has a Date, too.
+
+        It waits for one call at most, whatever the number of callers: the one that is under way, or its own. Otherwise
+        a server that holds each answer back would hold each request of a crowd for as many calls as there are others.
+        """
         if self._is_old():
+            came = self._monotonic()
             async with self._asking:
-                if self._is_old() and self._monotonic() - self._asked >= ASK_AGAIN_SECONDS:
-                    self._asked = self._monotonic()
-                    with contextlib.suppress(ApiError):
-                        await self._client.get(path)
+                if self._is_old() and self._asked_until < came and came - self._asked >= ASK_AGAIN_SECONDS:
+                    await self._ask(path)
         return self.answer_at(now())
+
+    async def _ask(self, path: str) -> None:
+        self._asked = self._monotonic()
+        try:
+            with contextlib.suppress(ApiError):
+                await self._client.get(path)
+        finally:
+            self._asked_until = self._monotonic()
 
     def _is_old(self) -> bool:
         server = self._server.now()

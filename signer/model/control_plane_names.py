@@ -25,6 +25,7 @@ from typing import Final
 from cryptography import x509
 
 from signer.model.addresses import canonical
+from signer.model.certificate_request import LIBRARY_ERRORS
 
 MAXIMUM_CERTIFICATES: Final = 16
 """Behind one endpoint are several API servers, whose certificates differ in the names of their own nodes."""
@@ -97,7 +98,7 @@ def names_in(certificate: bytes) -> frozenset[str]:
             return frozenset()  # clients of today accept no other names (RFC 9525 section 6)
         addresses = map(str, names.get_values_for_type(x509.IPAddress))
         return frozenset(map(canonical, (*names.get_values_for_type(x509.DNSName), *addresses)))
-    except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+    except (x509.DuplicateExtension, *LIBRARY_ERRORS) as error:
         raise UnreadableServerCertificate(f"its certificate cannot be read: {type(error).__name__}") from error
 
 

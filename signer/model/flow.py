@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from signer.model.fields import mapping_of, text_of
+from attestors.wire.names import NODE_USER_PREFIX
+from signer.model.fields import MAXIMUM_NAME_CHARACTERS, mapping_of, text_of
 
+MAXIMUM_REQUESTER_CHARACTERS: Final = len(NODE_USER_PREFIX) + MAXIMUM_NAME_CHARACTERS
+"""Of a node, which has the longest name that is ever approved."""
 DEFAULT_WORKERS: Final = 32
 """Requests decided concurrently in each cluster."""
 
@@ -57,8 +60,12 @@ class Flow:
 
 
 def requester_of(manifest: Mapping[str, Any]) -> str:
-    """``spec.username``: the CSR's requester, as the workload API server authenticated it."""
-    return text_of(mapping_of(manifest, "spec"), "username")
+    """``spec.username``: the CSR's requester, as the workload API server authenticated it.
+
+    Of a longer one than a node can have, only the beginning: a flow is kept beside the packed request, where no limit
+    of memory counts it.
+    """
+    return text_of(mapping_of(manifest, "spec"), "username")[:MAXIMUM_REQUESTER_CHARACTERS]
 
 
 def unfiltered(manifest: Mapping[str, Any]) -> Flow:

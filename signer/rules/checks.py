@@ -290,7 +290,11 @@ BUILTIN_PLAN: Final[Plan[BuiltinSupplies[Any]]] = Plan(
             recheck=lambda one: one.recheck_standing,
             again_from="record",
         ),
-        _BuiltinStep("builtin_journal", "the record has space for the approval", lambda one: one.journal),
+        _BuiltinStep(
+            "builtin_journal",
+            "the record has space for the approval, and Cluster and policy have not changed",
+            lambda one: one.journal,
+        ),
     ),
     again_from="policy",
 )

@@ -6,10 +6,13 @@ Each collection has a watch of its own. What stands in somebody's way may be kno
 from __future__ import annotations
 
 import asyncio
+import uuid
 from datetime import timedelta
 from threading import Thread
+from typing import Final
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from signer.kube.resources import (
     ATTESTED_NODES,
@@ -33,6 +36,7 @@ from tests.integration.reporting import Reporting
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
+FINALIZERS: Final = {"metadata": {"finalizers": ["machine.cluster.x-k8s.io"]}}
 LATE = pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
 
 
@@ -211,6 +215,36 @@ def test_a_machine_whose_name_was_just_corrected(source: Reporting, late: bool) 
     assert cluster.wait_until_decided("corrected").condition == "Approved"
     verdict = ask(source, cluster, "other", "m", "chip of m", "wrong")
     assert (verdict.condition, verdict.reason) == ("Denied", "NodeNameMismatch")
+
+
+@LATE
+def test_the_record_of_a_node_that_drains(source: Reporting, late: bool) -> None:
+    """It was put back from a backup: the node was attested and renews, and is denied nothing as a first join."""
+    cluster = source.cluster()
+    add(cluster, "m", "later")
+    client, node = source.harness.management.client, source.node(cluster, "m", identity="its chip")
+    cluster.submit_with_token(node.client_request("join"))
+    assert cluster.wait_until_decided("join").condition == "Approved"
+    [record] = source.harness.records(cluster)
+    path = ATTESTED_NODES.object(record["metadata"]["name"], cluster.namespace)
+    client.delete(path)
+    assert_joins(source, cluster, "later", "another chip")  # that is known by then
+    if late:
+        hold_up(source, ATTESTED_NODES.collection())
+    metadata = {key: record["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
+    client.create(ATTESTED_NODES.collection(cluster.namespace), {**record, "metadata": metadata})
+    for machine in ("m", "later"):
+        cluster.patch_machine(machine, FINALIZERS)
+        client.delete(MACHINES_V1BETA2.object(machine, cluster.namespace))
+    wait_until(lambda: is_denied(source, cluster, "later", "another chip"), "the deletions are known")
+    cluster.submit_as_node(node.but(key=ec.generate_private_key(ec.SECP256R1())).client_request("renew"), "m")
+    assert cluster.wait_until_decided("renew").condition == "Approved"
+
+
+def is_denied(at: Reporting, cluster: WorldCluster, machine: str, identity: str) -> bool:
+    """Whether a first join of that Machine is denied now."""
+    verdict = ask(at, cluster, f"try-{uuid.uuid4()}", machine, identity)
+    return (verdict.condition, verdict.reason) == ("Denied", "MachineDeleting")
 
 
 @LATE

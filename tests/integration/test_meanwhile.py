@@ -14,6 +14,7 @@ from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.controller.run import ControllerOptions
 from signer.decision import reserve_and_journal as admission
 from signer.decision.attestation import Attestation
+from signer.decision.clocks import ClusterClocks
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import ClusterView
 from signer.model.record import JOURNAL_ENTRIES
@@ -21,7 +22,8 @@ from signer.store.caches import Caches
 from signer.store.reservations import Reservations
 from signer.testing.world import Verdict
 from tests.integration.fixtures import Harness, certificate_of, node_of, nodes_clocks_say, provider_id
-from tests.support.journal import journal_of
+from tests.integration.kubelets import Kubelet, add_machine, attest, builtin_serving_request
+from tests.support.journal import builtin_approvals_of, journal_of
 
 SAID: Final = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: "sha256:" + "ab" * 32}
 
@@ -61,6 +63,42 @@ def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificat
     assert (harness.records(cluster), harness.reservations()) == ([], [])
     cluster.patch({"spec": {"paused": False}})
     assert cluster.wait_until_decided("join").condition == "Approved"
+
+
+def test_a_cluster_that_is_paused_while_its_api_server_holds_back_its_time(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Built-in serving requests, which no attestor holds up."""
+    cluster = harness.cluster(policy={"builtinServingRequests": "Approve"})
+    add_machine(cluster, "m", "192.0.2.10")
+    agree = ClusterClocks.require_agree
+    held, paused = threading.Event(), threading.Event()
+    kubelet: list[Kubelet] = []
+
+    async def agree_late(self: ClusterClocks, now: datetime) -> None:
+        await agree(self, now)
+        if kubelet and not held.is_set():
+            held.set()
+            await asyncio.to_thread(cluster.patch, {"spec": {"paused": True}})
+            while not paused.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # the cache has no Event to wait for
+
+    changed = Caches._cluster_changed
+
+    def see(self: Caches, key: Any, before: Any, after: ClusterView | None) -> None:
+        changed(self, key, before, after)
+        if after is not None and after.paused:
+            paused.set()
+
+    monkeypatch.setattr(Caches, "_cluster_changed", see)
+    monkeypatch.setattr(ClusterClocks, "require_agree", agree_late)
+    harness.run()
+    kubelet.append(attest(cluster, "m"))
+    kubelet[0].submit(builtin_serving_request("serving", "m", ["m"]))
+    assert "is paused" in harness.wait_for_event("ClusterPaused", "m")
+    assert cluster.verdict("serving") == Verdict("", "", "", b"", {})
+    [record] = harness.records(cluster)
+    assert builtin_approvals_of(record["spec"]) == []
 
 
 @pytest.mark.parametrize("moment", ["attested", "reserved"])

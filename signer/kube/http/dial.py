@@ -33,6 +33,9 @@ LOOKUPS_AT_ONCE: Final = 32
 _LOOKUPS: Final = ThreadPoolExecutor(LOOKUPS_AT_ONCE, thread_name_prefix="name look-up")
 """Separate from the threads of the event loop, of which two cores have six: a few slow name servers, perhaps tenants',
 would block the signing of certificates."""
+KNOWN_AFTER_SECONDS: Final = 1.0
+"""A look-up that takes longer, perhaps because others' name servers occupy the threads, is not waited for where earlier
+addresses are known: TLS verifies the server in any case."""
 _ERRNO: Final = re.compile(r"\[Errno ([0-9]+)\]")
 """The form in which :class:`OSError` prints its number."""
 Dialled = TypeVar("Dialled", bound=asyncio.Protocol)
@@ -77,6 +80,8 @@ class Dialer:
         self._server_name = (server_name or origin.host).rstrip(".")  # RFC 6066: without the dot of a full name
         self._addresses: list[Address] | None = _literal(origin)
         self._lookup: asyncio.Task[list[Address]] | None = None
+        self._known: list[Address] = []
+        """The result of the last look-up that had one."""
 
     async def dial(self, make: Callable[[], Dialled]) -> Dialled:
         """A connection after its handshake.
@@ -105,12 +110,21 @@ class Dialer:
 
     async def _resolve(self) -> list[Address]:
         """Look the name up, one look-up at a time for all callers: it occupies a thread for as long as a name server
-        takes.
+        takes. If that is long, the addresses of the last one.
         """
         if self._lookup is None or self._lookup.done():
             self._lookup = asyncio.get_running_loop().create_task(_resolved(self._origin))
-            self._lookup.add_done_callback(_retrieve)
+            self._lookup.add_done_callback(self._looked_up)
+        if self._known:
+            await asyncio.wait([self._lookup], timeout=KNOWN_AFTER_SECONDS)
+            if not self._lookup.done():
+                return self._known
         return await asyncio.shield(self._lookup)
+
+    def _looked_up(self, lookup: asyncio.Task[list[Address]]) -> None:
+        """Keep the result. An error is retrieved, so that asyncio does not log it if every caller is gone."""
+        if not lookup.cancelled() and lookup.exception() is None:
+            self._known = lookup.result()
 
 
 async def _connected(addresses: list[Address]) -> socket.socket:
@@ -166,9 +180,3 @@ async def _resolved(origin: Origin) -> list[Address]:
         if of_family[address[0]] <= MAXIMUM_ADDRESSES:
             tried.append(address)
     return tried
-
-
-def _retrieve(lookup: asyncio.Task[list[Address]]) -> None:
-    """Retrieve the error, so that asyncio does not log it if every caller is gone."""
-    if not lookup.cancelled():
-        lookup.exception()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -23,7 +24,7 @@ from signer.kube.clocks import (
     ClockUnknown,
     compare_clocks,
 )
-from signer.kube.errors import Forbidden
+from signer.kube.errors import Forbidden, ServerError
 from signer.kube.server_clock import NoServerTime, ServerClock, ServerTime
 from signer.model.access import DeletedAt
 from signer.testing.api import EmbeddedAPI
@@ -127,6 +128,37 @@ async def test_an_old_answer_is_asked_for_again() -> None:
     client.date = "Fri, 27 Nov 2026 15:00:00 GMT"
     assert await clocks.fresh("/grant") == ClocksAgree()
     assert client.asked == ["/grant"] * 2
+
+
+@dataclass
+class Hanging:
+    """The server holds each answer back until the call ends."""
+
+    seconds: float = 0.0
+    calls: int = 0
+
+    def now(self) -> NoServerTime:
+        return NoServerTime()
+
+    async def get(self, path: str) -> dict[str, Any]:
+        self.calls += 1
+        await asyncio.sleep(0)
+        self.seconds += 30.0
+        raise ServerError("no", status=503)
+
+
+async def test_a_server_that_hangs_holds_a_crowd_for_one_call() -> None:
+    """One after the other, 32 workers would take a quarter of an hour: their requests would be decided by a time and a
+    policy of then, and the process would pass for stuck.
+    """
+    server = Hanging()
+    clocks = Clocks(server, server, lambda: NOW, monotonic=lambda: server.seconds)
+    answers = await asyncio.gather(*(clocks.fresh("/version") for _ in range(32)))
+    assert {type(answer) for answer in answers} == {ClockUnknown}
+    assert (server.calls, server.seconds) == (1, 30.0)
+    server.seconds += 1.0
+    await clocks.fresh("/version")
+    assert server.calls == 2, "a later request is another call's"
 
 
 async def test_the_client_keeps_the_time_of_a_real_server() -> None:

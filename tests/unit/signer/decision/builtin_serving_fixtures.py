@@ -72,6 +72,7 @@ class API:
         self.machines: dict[str, dict[str, Any]] = {}
         """By their paths."""
         self.calls: list[str] = []
+        self.listed: list[Any] = []
         self.before_read: Callable[[], None] = lambda: None
         self.before_write: Callable[[], None] = lambda: None
 
@@ -88,7 +89,7 @@ class API:
         return self.stored
 
     async def list_pages(self, path: str, *arguments: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
-        yield {"items": []}
+        yield {"items": self.listed}
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         raise AlreadyExists(path)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,6 +140,40 @@ class TestApproval:
 
         world.api.before_write = pause
         assert (await world.deferred()).reason == Reason.CLUSTER_PAUSED
+
+    @pytest.mark.parametrize("journaled", [False, True])
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda world: world.cluster(paused=True),
+            lambda world: world.policy(builtinServingRequests="Ignore"),
+            lambda world: world.policy(authorizedAttestors=[{"name": "gcp"}]),
+        ],
+        ids=["paused", "ignored", "attestor"],
+    )
+    async def test_while_the_workload_api_server_holds_back_its_time(
+        self, world: World, change: Callable[[World], None], journaled: bool
+    ) -> None:
+        """A paused Cluster may be moved to another controller at that moment."""
+        if journaled:
+            await world.decide()
+        before, calls = world.approvals, list(world.api.calls)
+
+        async def held(now: datetime) -> None:
+            change(world)
+
+        world.builtin_serving.clocks = SimpleNamespace(require_agree=held)
+        defer = await world.deferred()
+        assert (defer.reason, defer.retry_after) == (Reason.RESERVATION_PENDING, timedelta(seconds=0.1))
+        assert (world.approvals, world.api.calls) == (before, calls)
+
+    async def test_in_a_cluster_that_was_away(self, world: World) -> None:
+        """The watch of records may lag behind that of Clusters, and another node has the name."""
+        other = record(machine_view(name="other", provider_id="aws:///other"), node_name="www")
+        world.machine(addresses=(NODE, "10.0.0.1", "www"))
+        world.api.listed = [manifest_of(other, 5)]
+        csr = builtin_serving_manifest(pkcs10(extensions=[alternative_names(dns("www"))]))
+        assert (await world.deferred(csr)).reason == Reason.MACHINE_AMBIGUOUS
 
     async def test_as_many_as_the_record_holds(self, world: World) -> None:
         for number in range(BUILTIN_APPROVALS):
@@ -318,7 +353,7 @@ class TestMachineThatChanged:
         world.policy(certificates={"deletingDuration": "0s"})
         world.api.calls.clear()
         assert (await world.refused()).reason == Reason.MACHINE_DELETING
-        assert world.api.calls == ["get Machine"]
+        assert world.api.calls == ["get", "get Machine"]
 
     async def test_gone_and_still_known_as_one_that_is_going(self, world: World) -> None:
         world.machine(deletionTimestamp="2026-03-01T12:00:00Z")
@@ -354,6 +389,7 @@ class TestLeftAlone:
         return world
 
     async def test_what_would_be_approved(self, world: World) -> None:
+        world.api.listed = [None]  # a list would raise: this makes no call
         assert await world.decide() == LeftAlone(APPROVED)
         assert world.api.calls == []
 
@@ -465,6 +501,16 @@ class TestOnlyTheNewest:
         await world.decide(older)
         await world.decide(self.posted(2, -1))
         assert isinstance(await world.decide(older), ApproveOnly)
+
+    async def test_longer_names_than_a_node_has_are_not_remembered(self) -> None:
+        """A hostile API server would fill the controller's memory with them."""
+        world = World()
+        csr = self.posted(1, -1)
+        longer = csr["spec"]["username"] + "n" * 253
+        assert (await world.refused({**csr, "spec": {**csr["spec"], "username": longer}})).reason
+        assert not world.builtin_serving._newest
+        await world.decide(csr)
+        assert set(world.builtin_serving._newest) == {csr["spec"]["username"]}
 
     async def test_what_is_remembered_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_KUBELETS", 1)

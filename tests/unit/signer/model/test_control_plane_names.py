@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtensionOID
 
 from signer.model.control_plane_names import (
     DEFAULT_RESERVED_NAMES,
@@ -25,6 +30,17 @@ def certificate(*names: str, addresses: tuple[str, ...] = ()) -> bytes:
     pem, _ = ISSUER.serving(names, addresses)
     (found,) = load_certificates(pem)
     return found.public_bytes(Encoding.DER)
+
+
+VERSION_3, VERSION_8 = bytes.fromhex("a003020102"), bytes.fromhex("a003020107")
+
+
+def with_an_unknown_feature() -> bytes:
+    """A certificate with a TLS feature (RFC 7633) that the library does not know. TLS accepts it."""
+    key, name, now = ec.generate_private_key(ec.SECP256R1()), x509.Name([]), datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    feature = x509.UnrecognizedExtension(ExtensionOID.TLS_FEATURE, bytes.fromhex("3003020107"))
+    return builder.add_extension(feature, critical=False).sign(key, SHA256()).public_bytes(Encoding.DER)
 
 
 def test_names_and_addresses_in_canonical_form() -> None:
@@ -55,7 +71,7 @@ def test_what_cannot_be_read_is_unknown_until_one_can() -> None:
     report = ControlPlaneReport()
     shown = certificate("api.example")
     report.saw(shown)
-    for unreadable in (b"none", shown[:-1]):
+    for unreadable in (b"none", shown[:-1], with_an_unknown_feature(), shown.replace(VERSION_3, VERSION_8)):
         with pytest.raises(UnreadableServerCertificate, match="cannot be read"):
             names_in(unreadable)
         report.saw(unreadable)

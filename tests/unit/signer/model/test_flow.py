@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from signer.model.flow import Flow, PriorityLevel
+from signer.model.flow import Flow, PriorityLevel, requester_of
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,10 @@ def test_best_first() -> None:
         PriorityLevel.UNKNOWN_MACHINE,
         PriorityLevel.REFUSED,
     ]
+
+
+def test_of_a_requester_no_more_is_kept_than_a_node_can_have() -> None:
+    """Requests are packed, and their flows are not: a hostile API server's names would take gigabytes."""
+    node = "system:node:" + "n" * 253
+    assert requester_of({"spec": {"username": node}}) == node
+    assert requester_of({"spec": {"username": node + "n" * 200_000}}) == node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -121,6 +122,23 @@ def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         pending.drop(name)
     assert (len(pending), pending.can_relist) == (0, True)
     assert all(pending.put(csr(f"csr-{number}", f"uid-{number}")) is Put.KEPT for number in range(4))
+
+
+def test_long_names_of_requesters_take_no_memory_that_is_not_counted() -> None:
+    """They are packed well."""
+    tracemalloc.start()
+    try:
+        pending = requests()
+        for number in range(200):
+            spec = {"username": f"system:node:{number}" + "n" * 200_000}
+            pending.put(csr(f"csr-{number}", f"uid-{number}", spec=spec))
+        count = len(pending)
+        pending._kept.clear()  # what is counted
+        memory, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count > 100
+    assert memory < 2 * 1024 * 1024
 
 
 def test_kept_and_listed_requests_share_memory_with_other_clusters(monkeypatch: pytest.MonkeyPatch) -> None:

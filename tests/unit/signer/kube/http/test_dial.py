@@ -18,6 +18,7 @@ from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Cause, Unreachable
 from signer.kube.http import dial
 from signer.kube.http.dial import keepalive_socket
+from signer.kube.http.messages import Origin
 from tests.support.silent_address import resolve, silent
 from tests.unit.signer.kube.http.conversation import Conversation, Talkative, conversations
 from tests.unit.signer.kube.support import Authority, http_answer
@@ -182,6 +183,35 @@ async def test_one_look_up_at_a_time(
             await calls[0]
         assert await asyncio.gather(*calls[1:]) == [{}] * 4
     assert (most, total) == (1, 1)
+
+
+async def test_slow_name_servers_of_others_stop_no_calls(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They occupy every thread. A server that was reached before is reached at its last addresses."""
+
+    def lookup(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        assert host == "api.example" or release.wait(10)
+        return addresses(port, "127.0.0.1")
+
+    async def ending(conversation: Conversation) -> None:
+        await conversation.hear()
+        await conversation.say(http_answer(b"{}", headers="Content-Type: application/json\r\nConnection: close\r\n"))
+
+    monkeypatch.setattr(dial, "KNOWN_AFTER_SECONDS", 0.01)
+    release = threading.Event()
+    resolving(monkeypatch, lookup)
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(conversations(authority, tls, ending))
+        client = await stack.enter_async_context(Client(named(server, "api.example")))
+        assert await client.get(PATH) == {}
+        stack.callback(release.set)
+        looking_up = [asyncio.create_task(dial._resolved(Origin.of("https://slow.example:1"))) for _ in range(32)]
+        async with asyncio.timeout(5):
+            assert await client.get(PATH) == {}
+        assert not any(task.done() for task in looking_up)
+        release.set()
+        await asyncio.gather(*looking_up)
 
 
 async def test_slow_name_servers_use_their_own_threads(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
