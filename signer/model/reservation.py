@@ -124,6 +124,11 @@ class Reservation:
         """The object's name."""
         return self.pair.name(self.side)
 
+    @property
+    def reserves_a_machine(self) -> bool:
+        """Whether it is the side of a Machine, for an identity and not for hardware: a reserved Machine has one."""
+        return self.side is ReservationSide.MACHINE and not self.pair.identity.provider.endswith(HARDWARE)
+
     def is_partner_of(self, other: Reservation) -> bool:
         """Whether both have the same Machine and the same identity, whatever the security of its attestor."""
         mine, others = self.pair, other.pair
