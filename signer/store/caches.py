@@ -573,7 +573,9 @@ class Caches:
         """
         namespace, limit = pair.machine.cluster.namespace, self.limits.attested_nodes
         reserved = self._reserved_machines[namespace]
-        if reserved < limit or self.reservations.get(self.own_namespace, pair.name(ReservationSide.MACHINE)):
+        if reserved < limit or pair.is_of_hardware:  # a Machine's hardware is reserved after the Machine
+            return
+        if self.reservations.get(self.own_namespace, pair.name(ReservationSide.MACHINE)) is not None:
             return
         raise Deferred(
             Reason.NAMESPACE_OVER_LIMIT,

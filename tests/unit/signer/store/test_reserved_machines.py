@@ -36,7 +36,7 @@ def caches() -> Caches:
 
 def test_another_machine_waits_and_that_one_does_not(caches: Caches) -> None:
     caches.require_room(FIRST)
-    caches.require_room(FIRST.of_hardware("chip"))
+    caches.require_room(FIRST.of_hardware("another chip"))
     with pytest.raises(Deferred, match=r"1 Machines of namespace .* limit of AttestedNodes is 1"):
         caches.require_room(SECOND)
 
@@ -44,6 +44,11 @@ def test_another_machine_waits_and_that_one_does_not(caches: Caches) -> None:
 def test_the_release_of_a_machine_makes_room(caches: Caches) -> None:
     caches.reservations.removed(stored(FIRST, ReservationSide.MACHINE))
     caches.require_room(SECOND)
+
+
+def test_the_last_machine_gets_its_hardware(caches: Caches) -> None:
+    """Its identity is reserved before, so that the limit is reached by itself."""
+    caches.require_room(SECOND.of_hardware("chip"))
 
 
 def test_hardware_is_no_other_machine(caches: Caches) -> None:
