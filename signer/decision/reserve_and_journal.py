@@ -63,12 +63,11 @@ from signer.rules.node_name import is_derived
 from signer.rules.plan import Note
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
+from signer.store.machine_index import MOST_OTHERS
 from signer.store.records import RecordChanged, Records, conflicting_names
 from signer.store.reservation_rebuild import ReservationRebuild
 from signer.store.reservations import Reservations
 
-_MOST_OTHERS: Final = 8
-"""Maximum number of Machines of one name that a decision reads."""
 _JOURNAL_SPAN: Final = timedelta(minutes=1)
 """A journal that was filled faster than this still holds requests between approval and certificate."""
 
@@ -277,10 +276,8 @@ class ReserveAndJournal:
             keys = tuple(dict.fromkeys((*keys, *caches.names.other_machines_with_host(machine, node_name))))
             provider_ids |= caches.names.other_instances_with_host(machine, node_name)
         others = filter(None, (caches.machines.get(*key) for key in keys))
-        instances = chain.from_iterable(
-            caches.machines_with(self._key, provider_id) for provider_id in sorted(provider_ids)
-        )
-        return tuple(islice(chain(others, instances), _MOST_OTHERS))
+        instances = chain.from_iterable(caches.matching(self._key, provider_id) for provider_id in sorted(provider_ids))
+        return tuple(islice(chain(others, instances), MOST_OTHERS))
 
     def _held_by_others(self, request: SigningRequest, machine: MachineView) -> frozenset[str]:
         asked = request.certificate_request

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
+
 from attestors.wire.names import InvalidProviderName, check_provider_name
 from signer.model.access_policy import InvalidAccessRules, parse_access_rules
 from signer.model.addresses import NUMBER, is_subdomain
@@ -40,6 +42,10 @@ MAXIMUM_DOMAINS: Final = 16
 DEFAULT_CERTIFICATE_DURATION: Final = timedelta(days=7)
 DEFAULT_INSECURE_CERTIFICATE_DURATION: Final = timedelta(days=365)
 MINIMUM_CERTIFICATE_DURATION: Final = timedelta(hours=1)
+MAXIMUM_SETTINGS_BYTES: Final = 128 * 1024
+"""For the settings of all attestors of a policy, as JSON. They are copied whenever a tenant changes the policy, which
+would take 0.2 seconds for as much as an API server stores.
+"""
 MAXIMUM_CERTIFICATE_DURATION: Final = timedelta(days=366)
 DEFAULT_DELETING_CERTIFICATE_DURATION: Final = timedelta(hours=24)
 
@@ -301,7 +307,20 @@ def _attestors(items: Any) -> tuple[AuthorizedAttestor, ...]:
         if provider in {attestor.provider for attestor in attestors}:
             raise InvalidPolicy(f"{path}.name: {provider} is listed twice")
         attestors.append(AuthorizedAttestor(provider, _object(item, "settings", f"{path}.settings")))
+    _require_small([attestor.settings for attestor in attestors])
     return tuple(attestors)
+
+
+def _require_small(settings: list[Mapping[str, Any]]) -> None:
+    try:
+        size = len(msgspec.json.encode(settings))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        raise InvalidPolicy("spec.authorizedAttestors: the settings are not JSON that can be read") from None
+    if size > MAXIMUM_SETTINGS_BYTES:
+        raise InvalidPolicy(
+            f"spec.authorizedAttestors: the settings have more than {MAXIMUM_SETTINGS_BYTES // 1024} KiB together: "
+            "remove what is not needed"
+        )
 
 
 def _authorities(spec: Mapping[str, Any]) -> SuffixChoice:

@@ -398,10 +398,11 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.NAMESPACE_OVER_LIMIT: ReasonExplanation(
             "The Cluster's namespace, or that of a Machine that may hold the identity, has more objects of a kind than "
-            "the operator's limit. The controller keeps none of them, so it decides nothing that rests on them.",
+            "the operator's limit. The controller keeps none of them, so it decides nothing that rests on them. Or as "
+            "many of its Machines are reserved as the operator's limit of AttestedNodes, with those that are gone.",
             "Delete objects of the kind that the message names until a tenth below the limit is left; the controller "
-            "goes on within minutes, without a restart. If the objects are all needed, have the operator raise "
-            "[`namespaceLimits`](operating.md#namespace-limits).",
+            "goes on within minutes, without a restart. The controller itself releases Machines that are gone. If the "
+            "objects are all needed, have the operator raise [`namespaceLimits`](operating.md#namespace-limits).",
         ),
         Reason.WORKLOAD_CLUSTER_UNREACHABLE: ReasonExplanation(
             "The controller could not write the decision to the workload cluster.",

@@ -72,6 +72,11 @@ class Pair:
             return f"{side.value}-{hashlib.sha256(f'{self.machine.digest}{plus}{beside}'.encode()).hexdigest()}"
         return f"{side.value}-{self.machine.digest}"
 
+    @property
+    def is_of_hardware(self) -> bool:
+        """Whether it is a pair of a Machine and its hardware, beside that of the Machine and its identity."""
+        return self.identity.provider.endswith((HARDWARE, HARDWARE_IDENTITY))
+
     def of_hardware(self, name: str) -> Pair:
         """The pair of the same Machine and its hardware, whose other name the attestor gave."""
         return self._beside(HARDWARE, name)
@@ -132,6 +137,11 @@ class Reservation:
     def name(self) -> str:
         """The object's name."""
         return self.pair.name(self.side)
+
+    @property
+    def reserves_a_machine(self) -> bool:
+        """Whether it is the side of a Machine, for an identity and not for hardware: a reserved Machine has one."""
+        return self.side is ReservationSide.MACHINE and not self.pair.is_of_hardware
 
     def is_partner_of(self, other: Reservation) -> bool:
         """Whether both have the same Machine and the same identity, whatever the security of its attestor."""

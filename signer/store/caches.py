@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -41,7 +42,7 @@ from signer.model.namespace_limits import DEFAULT_NAMESPACE_LIMITS, NamespaceLim
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy, stated_mode
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey, record_of
-from signer.model.reservation import Reservation, parse_reservation
+from signer.model.reservation import Pair, Reservation, ReservationSide, parse_reservation
 from signer.model.shard import EVERY_SHARD, Shards
 from signer.rules.machine import MachineGone
 from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine, NoneNear, nearest_of, parts_to_look_up
@@ -257,6 +258,8 @@ class Caches:
         )
         self._claimed_reservations: dict[str, dict[ObjectKey, Reservation]] = {}
         """Reservations for Machines that showed no provider ID, by the claimed one."""
+        self._reserved_machines: Counter[str] = Counter()
+        """Machines that are reserved for an identity, by namespace, gone ones included."""
         self.reservations: Cache[Reservation] = self._register(
             IDENTITY_RESERVATIONS, parse_reservation, self._reservation_changed, scope=Scope.OWN
         )
@@ -563,7 +566,32 @@ class Caches:
             provider_ids = frozenset({record_of(gone.node_name), gone.machine.provider_id})
             self._wake_machines(gone.machine.cluster, provider_ids)
 
+    def require_room(self, pair: Pair) -> None:
+        """Call this before a Machine is reserved that was not: a tenant may have Machines attested and delete them, and
+        their records with its Cluster, faster than their reservations are released.
+
+        Raises:
+            Deferred: as many Machines of the namespace are reserved as it may have AttestedNodes.
+        """
+        namespace, limit = pair.machine.cluster.namespace, self.limits.attested_nodes
+        reserved = self._reserved_machines[namespace]
+        if reserved < limit or pair.is_of_hardware:  # a Machine's hardware is reserved after the Machine
+            return
+        if self.reservations.get(self.own_namespace, pair.name(ReservationSide.MACHINE)) is not None:
+            return
+        raise Deferred(
+            Reason.NAMESPACE_OVER_LIMIT,
+            f"{reserved} Machines of namespace {namespace} are reserved, and the operator's limit of AttestedNodes is "
+            f"{limit}: Machines that are gone are released with time",
+        )
+
     def _reservation_changed(self, key: ObjectKey, before: Reservation | None, after: Reservation | None) -> None:
+        for reservation, change in ((before, -1), (after, 1)):
+            if reservation is not None and reservation.reserves_a_machine:
+                namespace = reservation.pair.machine.cluster.namespace
+                self._reserved_machines[namespace] += change
+                if not self._reserved_machines[namespace]:
+                    del self._reserved_machines[namespace]
         if before is not None and before.pair.machine.is_claimed:
             reserved = self._claimed_reservations[before.pair.machine.provider_id]
             del reserved[key]

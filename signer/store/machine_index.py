@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from heapq import nsmallest
 from ipaddress import ip_address, ip_network
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias
@@ -25,6 +26,10 @@ from signer.rules.machine import MachineGone
 from signer.rules.node_name import byoh_host_names, hetzner_bare_metal_names, scale_set_names
 from signer.store.cache import ObjectKey
 
+MOST_OTHERS: Final = 8
+"""Maximum number of Machines, and of instances, of one name that a look-up returns. A tenant may give one name to all
+of its Machines, and each request of their nodes looks it up.
+"""
 _MAXIMUM_READINGS: Final = 256
 """Of all unreadable addresses of one Machine: the limit bounds the memory that a tenant can use."""
 
@@ -313,24 +318,28 @@ class NameIndex:
             del self._by_contained_name[cluster]
 
     def other_instances_named(self, machine: MachineView, node_name: str) -> frozenset[str]:
-        """Provider IDs of other MachinePool instances of the same Cluster that contain that node name."""
+        """Provider IDs of other MachinePool instances of the same Cluster that contain that node name, ``MOST_OTHERS``
+        at most.
+        """
         called = self._by_contained_name.get(machine.cluster, {}).get(node_name, {})
-        return frozenset(called.keys() - {machine.provider_id})
+        return frozenset(islice((one for one in called if one != machine.provider_id), MOST_OTHERS))
 
     def other_machines_named(self, machine: MachineView, node_name: str) -> tuple[ObjectKey, ...]:
         """Other Machines of the same Cluster: first those whose node has that name, then those that have the name
-        themselves.
+        themselves. A few of each, and all where they are few.
         """
         own = _own_key(machine)
         held = (machine.cluster, canonical(node_name))
-        nodes = self._nodes.of(held) - own
-        named = self._holders.of(held) - own - nodes
-        return (*sorted(nodes), *sorted(named), *sorted(self._possible.of(held) - own - nodes - named))
+        found = (_few(holders.of(held), own) for holders in (self._nodes, self._holders, self._possible))
+        return tuple(dict.fromkeys(chain.from_iterable(found)))
 
     def other_machines_with_host(self, machine: MachineView, name: str) -> tuple[ObjectKey, ...]:
-        """Other Machines of the same Cluster with a name of the same host as ``name``, in any domain or in none."""
+        """Other Machines of the same Cluster with a name of the same host as ``name``, in any domain or in none. A few
+        of each, and all where they are few.
+        """
+        own = _own_key(machine)
         held = (machine.cluster, canonical(name).partition(".")[0])
-        return tuple(sorted((self._holders.of(held) | self._hosts.of(held)) - _own_key(machine)))
+        return tuple(sorted({*_few(self._holders.of(held), own), *_few(self._hosts.of(held), own)}))
 
     def other_instances_with_host(self, machine: MachineView, name: str) -> frozenset[str]:
         """Provider IDs of other MachinePool instances of the same Cluster that contain the host of ``name``."""
@@ -346,7 +355,7 @@ class NameIndex:
     def conflicting_names(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
         """Those of ``names``, in canonical spelling, that another Machine of the same Cluster has."""
         own = _own_key(machine)
-        return frozenset(name for name in names if self._holders.of((machine.cluster, name)) - own)
+        return frozenset(name for name in names if not self._holders.of((machine.cluster, name)) <= own)
 
     def possibly_conflicting_names(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
         """Those of ``names``, in canonical spelling, that an address of another Machine of the same Cluster may be, if
@@ -357,16 +366,26 @@ class NameIndex:
         return frozenset(
             name
             for name in names
-            if any(self._possible.of((machine.cluster, text)) - own for text in _with_networks(name, prefixes))
+            if not all(self._possible.of((machine.cluster, text)) <= own for text in _with_networks(name, prefixes))
         )
 
-    def unreadable(self, cluster: ClusterKey) -> tuple[MachineView, ...]:
-        """The Machines with addresses that cannot be read."""
-        return tuple(self._unreadable.get(cluster, {}).values())
+    def unreadable(self, cluster: ClusterKey, most: int) -> tuple[MachineView, ...]:
+        """The Machines with addresses that cannot be read; of more than ``most``, the first by name."""
+        found = self._unreadable.get(cluster, {})
+        return tuple(found[key] for key in nsmallest(most, found))
+
+    def count_unreadable(self, cluster: ClusterKey) -> int:
+        """The number of Machines with addresses that cannot be read."""
+        return len(self._unreadable.get(cluster, {}))
 
 
 def _own_key(machine: MachineView) -> set[ObjectKey]:
     return {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
+
+
+def _few(keys: Iterable[ObjectKey], own: set[ObjectKey]) -> list[ObjectKey]:
+    """``MOST_OTHERS`` of the keys, without its own, sorted."""
+    return sorted(islice((key for key in keys if key not in own), MOST_OTHERS))
 
 
 def _with_networks(name: str, prefixes: Iterable[tuple[int, int]]) -> Iterator[str]:

@@ -104,11 +104,13 @@ class Reservations:
 
         Raises:
             Refused: the identity or the Machine belongs to another (IdentityConflict).
-            Deferred: other clients keep changing the same objects, or one of them is unreadable.
+            Deferred: other clients keep changing the same objects, or one of them is unreadable; or too many Machines
+                of the namespace are reserved.
             ApiError: from the management cluster.
         """
         if _names(record, pair) and self.is_cached_as_written_now(pair, basis):
             return
+        self._caches.require_room(pair)
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(_Changed), self._follow(pair) as event_history:
                 created: list[ObservedEvent] = []

@@ -8,6 +8,7 @@ import pytest
 
 from signer.controller.status import unserved_policies
 from signer.kube.resources import (
+    ATTESTED_NODES,
     CLUSTERS_V1BETA2,
     KUBEADM_CONFIGS_V1BETA2,
     MACHINES_V1BETA2,
@@ -161,3 +162,28 @@ def test_the_metric_names_the_namespace(
     verdict = flooding.wait_until_decided("later")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
     assert over(running) == []
+
+
+def test_machines_that_come_and_go_reserve_no_more_than_the_limit(
+    shared_harness: Harness, neighbour: WorldCluster
+) -> None:
+    """Reservations stay for a while after their Machines, in the controller's namespace and memory. Their records are
+    gone with the Cluster when a tenant deletes it.
+    """
+    harness = shared_harness
+    churning = harness.cluster("churning", namespace="churn")
+    harness.join(churning, "stays")
+    for number in range(LIMIT - 1):
+        name = f"goes-{number}"
+        harness.join(churning, name)
+        remove(harness, MACHINES_V1BETA2, "churn", name)
+        records = [one["metadata"]["name"] for one in harness.records(churning) if name in str(one["spec"])]
+        remove(harness, ATTESTED_NODES, "churn", *records)
+    churning.add_machine("more", provider_id=provider_id("more"))
+    submit(churning, "more")
+    message = harness.wait_for_event("NamespaceOverLimit", "more", namespace="churn")
+    assert f"{LIMIT} Machines of namespace churn are reserved" in message
+    pending(churning, "more")
+    churning.submit_as_node(node_of(churning, "stays").client_request("renewal"), "stays")
+    assert churning.wait_until_decided("renewal").condition == "Approved"
+    harness.join(neighbour, "joins-meanwhile")

@@ -147,12 +147,14 @@ class StatusReconciler:
         kind = condition_types.MACHINE_ADDRESSES_READABLE
         if over := over_limit_conditions(self._caches, self._key.namespace):
             return replace(over[0], type=kind, met=None)
-        machines = self._caches.names.unreadable(self._key)
-        if not machines:
+        count = self._caches.names.count_unreadable(self._key)
+        if not count:
             return PolicyCondition(kind, True, "Readable", "every address of the Machines has one reading")
-        shown = sorted(f"{machine}: {', '.join(machine.unreadable_addresses[:_MOST_SHOWN])}" for machine in machines)
-        more = f"; and {len(shown) - _MOST_SHOWN} more Machines" if len(shown) > _MOST_SHOWN else ""
-        return PolicyCondition(kind, False, "Unreadable", printable("; ".join(shown[:_MOST_SHOWN]) + more))
+        # All of them are many, if a tenant likes: thousands of Machines, each with hundreds of addresses.
+        machines = self._caches.names.unreadable(self._key, _MOST_SHOWN)
+        shown = [f"{machine}: {', '.join(machine.unreadable_addresses[:_MOST_SHOWN])}" for machine in machines]
+        more = f"; and {count - _MOST_SHOWN} more Machines" if count > _MOST_SHOWN else ""
+        return PolicyCondition(kind, False, "Unreadable", printable("; ".join(shown) + more))
 
     def _networks_conditions(self, policy: Policy | UnreadablePolicy) -> tuple[PolicyCondition, ...]:
         """One condition, if the policy names networks."""

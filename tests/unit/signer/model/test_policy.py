@@ -13,6 +13,7 @@ from signer.model.authority_suffixes import BY_CONTROL_PLANE, AuthoritySuffixes
 from signer.model.cluster import ClusterKey
 from signer.model.floors import NO_FLOOR
 from signer.model.policy import (
+    MAXIMUM_SETTINGS_BYTES,
     ApprovalByOthers,
     AuthorizedAttestor,
     BuiltinServingRequests,
@@ -97,6 +98,15 @@ def test_node_client_authority() -> None:
     others: tuple[Any, ...] = ("separate", True, None, {})
     for stated in others:
         assert "spec.nodeClientAuthority" in invalid(nodeClientAuthority=stated)
+
+
+def test_settings_are_bounded_together() -> None:
+    """They are copied at each change of a policy, and a tenant may change it all the time."""
+    half = {"x": "y" * (MAXIMUM_SETTINGS_BYTES // 2 - 64)}
+    two = [{"name": name, "settings": half} for name in ("tpm", "aws")]
+    assert len(parse(authorizedAttestors=two).authorized_attestors) == 2
+    assert "128 KiB" in invalid(authorizedAttestors=[*two, {"name": "gcp", "settings": half}])
+    assert "JSON" in invalid(authorizedAttestors=[{"name": "tpm", "settings": {"x": "\ud800"}}])
 
 
 def test_everything() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from signer.model.addresses import canonical
 from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, InfrastructureReference, MachineAddress, MachineView
 from signer.model.machine_pool import MachinePoolView
-from signer.store.machine_index import NameIndex
+from signer.store.machine_index import MOST_OTHERS, NameIndex
 from tests.unit.signer.builders import CLUSTER, machine_view
 
 
@@ -155,16 +155,16 @@ def test_unreadable_addresses_that_change() -> None:
     index, key = index_of(ASKING), ("team-a", "other")
     before, after = machine("other", "10.0.0.010", "10.1.0.0/24"), machine("other", "10.1.0.0/24", "10.2.0.0/16")
     index.changed(key, None, before)
-    assert index.unreadable(CLUSTER) == (before,)
+    assert index.unreadable(CLUSTER, 3) == (before,)
     index.changed(key, before, after)
     assert possible(index, "10.0.0.8", "10.1.0.1", "10.2.3.4") == {"10.1.0.1", "10.2.3.4"}
     elsewhere = replace(after, cluster=ClusterKey("team-a", "lab"))
     index.changed(key, after, elsewhere)
-    assert (index.unreadable(CLUSTER), index.unreadable(elsewhere.cluster)) == ((), (elsewhere,))
+    assert (index.unreadable(CLUSTER, 3), index.unreadable(elsewhere.cluster, 3)) == ((), (elsewhere,))
     assert possible(index, "10.1.0.1") == frozenset()
     readable = replace(elsewhere, addresses=())
     index.changed(key, elsewhere, readable)
-    assert index.unreadable(elsewhere.cluster) == ()
+    assert index.unreadable(elsewhere.cluster, 3) == ()
     assert (index._prefixes, index._unreadable, index._possible._held) == ({}, {}, {})
 
 
@@ -244,3 +244,30 @@ def test_instances_equal_a_scan_of_all_pools(
                 } - {asking.provider_id}
                 assert index.other_instances_named(asking, name) == expected
     assert index._by_contained_name == {}
+
+
+def test_of_a_name_that_all_machines_have_a_look_up_returns_a_few() -> None:
+    """Fifty thousand Machines of one name would take the event loop for 30 milliseconds, for each request."""
+    nodes = [machine(f"runs-{number:02}", node_ref="same") for number in range(20)]
+    named = [machine(f"named-{number:02}", "10.9.9.9") for number in range(20)]
+    called_so = [replace(one, infrastructure_name="same") for one in named]
+    index = index_of(ASKING, *nodes, *called_so)
+    found = index.other_machines_named(ASKING, "same")
+    assert len(found) == 2 * MOST_OTHERS
+    assert {name[:4] for _, name in found[:MOST_OTHERS]} == {"runs"}
+    assert len(index.other_machines_with_host(ASKING, "same.example")) == MOST_OTHERS
+    assert index.conflicting_names(ASKING, {"same"}) == {"same"}
+
+
+def test_of_a_name_that_all_instances_have_a_look_up_returns_a_few() -> None:
+    index = NameIndex()
+    provider_ids = frozenset(f"x://{number}/same" for number in range(20))
+    index.pool_changed(None, MachinePoolView(CLUSTER, "pool", "u", provider_ids, True, False, False))
+    assert len(index.other_instances_named(ASKING, "same")) == MOST_OTHERS
+
+
+def test_of_many_machines_with_unreadable_addresses_the_first_are_shown() -> None:
+    index = index_of(*(machine(f"m{number:02}", "10.0.0.010") for number in reversed(range(20))))
+    assert [one.name for one in index.unreadable(CLUSTER, 3)] == ["m00", "m01", "m02"]
+    assert index.count_unreadable(CLUSTER) == 20
+    assert index.unreadable(ClusterKey("team-b", "prod"), 3) == ()
