@@ -125,14 +125,19 @@ def read_lines(path: Path) -> Iterator[AnyLine]:
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
-        while line := file.readline(MAXIMUM_LINE_BYTES + 1):
-            if line.endswith(b"\n"):
-                yield read_line(line[:-1])
-            elif len(line) <= MAXIMUM_LINE_BYTES:
-                found = read_line(line)
-                yield Unreadable("is cut off", found.digest, ended=False) if isinstance(found, Unreadable) else found
-            else:
-                yield _too_long(line, file)
+        yield from lines_of(file)
+
+
+def lines_of(file: BinaryIO) -> Iterator[AnyLine]:
+    """The lines of an open file from its present position on, as :func:`read_lines`."""
+    while line := file.readline(MAXIMUM_LINE_BYTES + 1):
+        if line.endswith(b"\n"):
+            yield read_line(line[:-1])
+        elif len(line) <= MAXIMUM_LINE_BYTES:
+            found = read_line(line)
+            yield Unreadable("is cut off", found.digest, ended=False) if isinstance(found, Unreadable) else found
+        else:
+            yield _too_long(line, file)
 
 
 def _too_long(begun: bytes, file: BinaryIO) -> Unreadable:

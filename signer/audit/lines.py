@@ -30,7 +30,7 @@ from signer.audit.chain import (
     read_line,
     start_content,
 )
-from signer.audit.kept_lines import require_line_in
+from signer.audit.kept_lines import require_lines_in
 from signer.audit.line_mac import LineSeals, NoKeyYet, with_mac
 
 _MODE: Final = 0o600
@@ -104,11 +104,11 @@ class Lines(Protocol):
         """Whether the lines continue a chain that was there when the log was opened."""
         ...
 
-    def require_line(self, line: Link) -> None:
-        """Require that a line that was written before is still there.
+    def require_lines(self, line: Link, end: Link) -> None:
+        """Require that a line that was written before is still there, and that the lines after it lead to ``end``.
 
         Raises:
-            LinesRemoved: it is not.
+            LinesRemoved: it is not, or they do not.
             OSError: the log cannot be read.
         """
         ...
@@ -203,9 +203,9 @@ class FileLines:
         """See :class:`Lines`."""
         return self._continues_earlier_chain
 
-    def require_line(self, line: Link) -> None:
+    def require_lines(self, line: Link, end: Link) -> None:
         """See :class:`Lines`."""
-        require_line_in((self._path, *reversed(self._backups())), line)
+        require_lines_in((self._path, *reversed(self._backups())), line, end)
 
     def begin_new_chain(self) -> None:
         """See :class:`Lines`."""

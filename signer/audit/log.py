@@ -84,14 +84,14 @@ class GroupedAuditLog:
         """Whether the lines continue a chain that was there when the log was opened."""
         return self._lines.continues_earlier_chain
 
-    async def require_line(self, line: Link) -> None:
-        """Require that a line that was written before is still in the log.
+    async def require_lines(self, line: Link, end: Link) -> None:
+        """Require that a line that was written before is still in the log, and that the lines after it lead to ``end``.
 
         Raises:
-            LinesRemoved: it is not.
+            LinesRemoved: it is not, or they do not.
             OSError: the log cannot be read.
         """
-        await asyncio.to_thread(self._lines.require_line, line)
+        await asyncio.to_thread(self._lines.require_lines, line, end)
 
     def begin_new_chain(self) -> None:
         """Begin another chain with the next line."""

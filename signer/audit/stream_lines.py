@@ -35,9 +35,9 @@ class StreamLines:
         """A stream begins its own."""
         return False
 
-    def require_line(self, line: Link) -> None:
+    def require_lines(self, line: Link, end: Link) -> None:
         """Lines of a stream cannot be read again, but only this process writes its chain."""
-        if line.chain != self._link.chain or line.sequence > self._link.sequence:
+        if line.chain != self._link.chain or not line.sequence <= end.sequence <= self._link.sequence:
             raise LinesRemoved
 
     def begin_new_chain(self) -> None:

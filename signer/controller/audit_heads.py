@@ -36,8 +36,9 @@ class HeadResult(enum.Enum):
 class AuditHeadPublisher:
     """Publishes how far the log has come.
 
-    A chain from an earlier process is continued only if the log still has the line that was published. Otherwise a new
-    chain begins, and the published head stays: it shows what is missing.
+    A chain from an earlier process is continued only if the log still has the line that was published, and the lines
+    after it lead to the end that is continued. Otherwise a new chain begins, and the published head stays: it shows
+    what is missing.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class AuditHeadPublisher:
             return HeadResult.CURRENT  # publishing finds that too, and begins a new chain
         head = published.head
         try:
-            await self._log.require_line(Link(head.chain, head.sequence, head.digest))
+            await self._log.require_lines(Link(head.chain, head.sequence, head.digest), opened)
         except LinesRemoved:
             self._begin_new_chain(opened, published)
             return HeadResult.DIFFERS

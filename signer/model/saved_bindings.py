@@ -167,6 +167,11 @@ def saved_name(cluster: ClusterKey) -> str:
     return f"removed-grants-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]}"
 
 
+def set_aside_name(cluster: ClusterKey) -> str:
+    """Name of the ConfigMap that has what the Cluster's held and the controller could neither use nor leave there."""
+    return f"{saved_name(cluster)}-set-aside"
+
+
 def lineage_field(owner: ClusterIdentity) -> str:
     """Field of ``data`` for a lineage that begins with that cluster."""
     parts = (owner.uid, owner.ca_cert_hash)
@@ -217,6 +222,8 @@ def parse_saved(manifest: Mapping[str, Any]) -> SavedBindings:
         ValueError: it is malformed, so the controller did not write it so.
     """
     cluster = parse_owner(manifest)
+    if manifest.get("immutable") or manifest.get("binaryData"):
+        raise ValueError("it is immutable, or has binaryData")
     metadata, data = mapping_of(manifest, "metadata"), mapping_of(manifest, "data")
     texts = {name: text_of(data, name) for name in data if name not in _CLUSTER_FIELDS}
     if len(texts) > MAXIMUM_LINEAGES or sum(map(len, texts.values())) > 2 * MAXIMUM_SAVED_BYTES:

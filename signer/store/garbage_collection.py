@@ -178,7 +178,10 @@ class GarbageCollector:
         seen: set[Pair] = set()  # the cache holds two sides of each pair
 
         def concerned(reservation: Reservation) -> bool:
-            return self._is_abandoned(reservation.pair) and reservation.pair not in seen
+            try:
+                return self._is_abandoned(reservation.pair) and reservation.pair not in seen
+            except Deferred:  # a record names it under a key that was not read yet: that holds up no other pair
+                return False
 
         async for reservation in _bounded(self._caches.reservations.values(), concerned):
             pair = reservation.pair

@@ -6,6 +6,9 @@ all its bindings are restored. So a crash at any point leaves each binding in th
 Bindings of another lineage are left to an operator: the controller cannot know whether they were removed from this
 cluster.
 
+A ConfigMap that somebody made unusable keeps Enforce from removing nothing: the controller copies it to another one,
+and begins anew.
+
 Two rules prevent the loss of a binding between two controllers, or by a call that is still under way after a crash:
 
 - A saved binding includes its UID and resourceVersion, so saving another version changes the ConfigMap. The ConfigMap
@@ -25,12 +28,13 @@ from functools import partial
 from typing import Any, Final
 
 from signer.kube.calls import GetCreatePatch, Manage
+from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CONFIG_MAPS
 from signer.model.auto_approval import ClusterIdentity, ClusterRoleBinding, shown
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable
-from signer.model.fields import mapping_of, text_of
+from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.saved_bindings import (
     BindingsNotSaved,
     Lineage,
@@ -42,6 +46,7 @@ from signer.model.saved_bindings import (
     saved_data,
     saved_name,
     sealed_lineage,
+    set_aside_name,
 )
 from signer.model.seal import Authentic, ControllerKeys, Generation, KeyUse, Seals
 from signer.store.restore_binding import BindingNotRestored, GrantChanged, restore_binding
@@ -111,6 +116,55 @@ class RemovedBindings:
             raise BindingsNotSaved(
                 f"ConfigMap {self._shown(cluster)} cannot be read ({error}): repair or delete it"
             ) from error
+
+    async def _saved_or_set_aside(self, cluster: ClusterKey) -> SavedBindings | NothingSaved:
+        """The saved bindings, after a ConfigMap that cannot be read is set aside.
+
+        Raises:
+            GrantChanged: another client changed it meanwhile.
+            BindingsNotSaved: it cannot be set aside.
+        """
+        try:
+            manifest = await self._management.get(self._path(cluster))
+            try:
+                return self._verified(parse_saved(manifest))
+            except ValueError as error:
+                metadata = await self._set_aside(cluster, manifest, str(error))
+                uid, version = text_of(metadata, "uid"), text_of(metadata, "resourceVersion")
+                await self._management.delete(self._path(cluster), uid=uid, resource_version=version)
+        except NotFound:
+            pass
+        except Conflict:
+            raise GrantChanged from None
+        except ApiError as error:
+            raise self._unavailable(cluster, error) from error
+        return NothingSaved()
+
+    async def _set_aside(self, cluster: ClusterKey, manifest: JsonObject, why: str) -> Mapping[str, Any]:
+        """Copy what the ConfigMap holds, for a person. An earlier copy stays. Returns the metadata without finalizers.
+
+        Raises:
+            ApiError: from the management cluster.
+        """
+        name = set_aside_name(cluster)
+        _LOG.error(
+            "the saved bindings cannot be used: somebody changed them; they are set aside",
+            extra={"cluster": str(cluster), "configMap": f"{self._namespace}/{name}", "error": printable(why)},
+        )
+        body: JsonObject = {
+            "apiVersion": CONFIG_MAPS.api_version,
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": self._namespace},
+            **{key: manifest[key] for key in ("data", "binaryData") if key in manifest},
+        }
+        with contextlib.suppress(AlreadyExists):
+            await self._management.create(CONFIG_MAPS.collection(self._namespace), body)
+        found = mapping_of(manifest, "metadata")
+        if not items_of(found, "finalizers"):
+            return found
+        version = {key: text_of(found, key) for key in ("uid", "resourceVersion")}
+        freed = await self._management.patch(self._path(cluster), {"metadata": {**version, "finalizers": None}})
+        return mapping_of(freed, "metadata")
 
     def _verified(self, saved: SavedBindings) -> SavedBindings:
         """With the lineages apart that the controller did not write so.
@@ -184,7 +238,7 @@ class RemovedBindings:
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(GrantChanged):
-                before = await self.saved(owner.key)
+                before = await self._saved_or_set_aside(owner.key)
                 new = {binding.name: binding for binding in bindings}
                 if isinstance(before, SavedBindings):
                     await self._write(before, before.with_bindings(owner, {**before.of(owner).bindings, **new}))
@@ -201,8 +255,12 @@ class RemovedBindings:
         Raises:
             BindingsNotSaved: there is none.
         """
-        if isinstance(await self.saved(owner.key), NothingSaved):
-            await self.save(owner, ())
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(GrantChanged):
+                if isinstance(await self._saved_or_set_aside(owner.key), NothingSaved):
+                    await self.save(owner, ())
+                return
+        raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
     async def update_lineage(self, owner: ClusterIdentity) -> None:
         """Record the cluster's current UID and CA in the lineage of its saved bindings, if there are any.
@@ -296,9 +354,16 @@ class RemovedBindings:
     async def _write(self, before: SavedBindings, lineages: Mapping[str, Lineage]) -> None:
         metadata = {"uid": before.uid, "resourceVersion": before.resource_version}
         gone: dict[str, str | None] = dict.fromkeys(before.lineages)  # a merge patch removes a field that is null
-        data = {**gone, **self._data(before.cluster, lineages, before.changed)}
+        path = self._path(before.cluster)
         try:
-            await self._management.patch(self._path(before.cluster), {"metadata": metadata, "data": data})
+            try:
+                data = {**gone, **self._data(before.cluster, lineages, before.changed)}
+            except BindingsNotSaved as error:
+                data = {**gone, **dict.fromkeys(before.changed), **self._data(before.cluster, lineages, {})}
+                if not before.changed:
+                    raise
+                await self._set_aside(before.cluster, await self._management.get(path), str(error))
+            await self._management.patch(path, {"metadata": metadata, "data": data})
         except (NotFound, Conflict):
             raise GrantChanged from None
         except ApiError as error:

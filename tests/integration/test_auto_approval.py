@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +14,17 @@ from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.auto_approval.findings import Situation
 from signer.controller.auto_approval.removal import AutoApprovalRemoval
 from signer.kube.backoff import Backoff
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ROLE_BINDINGS, NODE_ATTESTATION_POLICIES
+from signer.kube.resources import (
+    CERTIFICATE_SIGNING_REQUESTS,
+    CLUSTER_ROLE_BINDINGS,
+    CONFIG_MAPS,
+    NODE_ATTESTATION_POLICIES,
+)
+from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
+from signer.model.saved_bindings import saved_name, set_aside_name
 from signer.testing.fixtures import embedded_api
-from signer.testing.world import RunningController, WorldCluster
+from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.integration.kubelets import builtin_client_request
 from tests.support.processes import wait_until
@@ -105,6 +113,21 @@ def test_bindings_are_removed_step_by_step_and_restored_exactly(harness: Harness
     set_mode(harness, cluster, "Observe")
     wait_for(harness, cluster, "False", "Observing")
     assert bindings(cluster) == before
+
+
+def test_an_unusable_config_map_of_saved_bindings_keeps_enforce_open_for_nobody(
+    harness: Harness, cluster: WorldCluster
+) -> None:
+    """It may be immutable, and a finalizer may keep it from being deleted."""
+    client, key = harness.management.client, ClusterKey(cluster.namespace, cluster.name)
+    metadata = {"name": saved_name(key), "namespace": CONTROLLER_NAMESPACE, "finalizers": ["example.com/kept"]}
+    made_up = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"x": "y"}, "immutable": True}
+    client.create(CONFIG_MAPS.collection(CONTROLLER_NAMESPACE), made_up)
+    set_mode(harness, cluster, "Enforce")
+    wait_until(lambda: BOOTSTRAP not in bindings(cluster), "tokens get no certificate any more")
+    assert client.get(CONFIG_MAPS.object(set_aside_name(key), CONTROLLER_NAMESPACE))["data"] == {"x": "y"}
+    saved = client.get(CONFIG_MAPS.object(saved_name(key), CONTROLLER_NAMESPACE))
+    assert BOOTSTRAP in json.dumps(saved["data"])
 
 
 def test_earlier_findings_are_not_reported_for_a_changed_policy(

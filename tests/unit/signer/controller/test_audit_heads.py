@@ -26,6 +26,7 @@ from signer.model.reasons import Reason
 from signer.model.seal import ControllerKeys, Generation, KeyUse, Seals
 from signer.store.audit_heads import AuditHeads, HeadNotPublished
 from signer.store.authentic_records import AuthenticRecords
+from tests.unit.signer.audit.found import start_lines
 from tests.unit.signer.store.removed_bindings_fixtures import KEYS, NAMESPACE, ObjectStore
 
 PATH = CONFIG_MAPS.object(HEADS_NAME, NAMESPACE)
@@ -175,6 +176,20 @@ async def test_the_next_process_continues_the_chain(start: Started, store: Store
     assert len(start.chains()) == 1
 
 
+async def test_a_torn_line_behind_the_published_one_ends_no_chain(start: Started) -> None:
+    with start() as first:
+        await first.log.append(b'{"number":0}')
+        await first.publisher.publish()
+        await first.log.append(b'{"number":1}')
+    with start.path.open("ab") as file:
+        file.write(b'{"version":')
+    with start() as second:
+        await second.publisher.publish()
+        assert second.results == [HeadResult.CURRENT]
+        await second.log.append(b'{"number":2}')
+    assert len(start.chains()) == 1
+
+
 async def test_the_published_line_may_be_in_a_full_file(start: Started) -> None:
     with start(maximum_bytes=1000) as first:
         await first.log.append(b'{"number":0}')
@@ -216,6 +231,24 @@ async def test_other_lines_under_the_same_numbers_are_not_continued(start: Start
     with start() as second:
         await second.publisher.publish()
         await second.log.append(b'{"number":1}')
+        assert second.end.chain != first.end.chain
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+async def test_the_published_line_in_another_file_vouches_for_no_made_up_ones(
+    start: Started, store: Store, longer: int
+) -> None:
+    """The attack: the log becomes a full file, made-up lines of its chain take its place, and it is deleted later."""
+    with start() as first:
+        await first.log.append(b'{"number":0}')
+        await first.publisher.publish()
+    genuine = start.path.read_bytes().splitlines()[0]
+    start.path.rename(start.path.with_name("audit-2026-11-28T00-00-00.000000.log"))
+    start.path.write_bytes(start_lines(genuine, first.end.sequence + longer))
+    with start() as second:
+        await second.publisher.publish()
+        await second.log.append(b'{"number":1}')
+        assert second.results == [HeadResult.DIFFERS]
         assert second.end.chain != first.end.chain
 
 

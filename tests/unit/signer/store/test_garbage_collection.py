@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import timedelta
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -25,7 +26,7 @@ from signer.store.reservations import Reservations
 from tests.support.reservations import ATTESTED, reservation_spec
 from tests.unit.signer.builders import NOW
 from tests.unit.signer.store.garbage_collection_fixtures import LATER, OWN, VERSION, World, names, pair_for
-from tests.unit.signer.store.test_authentic_records import KEYS, OTHER
+from tests.unit.signer.store.test_authentic_records import KEYS, OTHER, manifest
 
 
 @pytest.fixture
@@ -369,6 +370,21 @@ async def test_one_object_that_cannot_be_verified_does_not_stop_the_others(world
 
     world.api.before = fault
     assert await world.garbage_collector.round() == Done(reserved=1, failed=1)
+
+
+async def test_a_record_under_an_unknown_key_does_not_stop_the_release_of_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer of AttestedNodes of one namespace, whose Machine is gone, stops nothing for other Machines."""
+    monkeypatch.setattr(upkeep_module, "_RANDOM", Random(0))
+    monkeypatch.setattr(upkeep_module._RANDOM, "randrange", lambda end: 0)
+    made = world.record("m1", "a")
+    path = ATTESTED_NODES.object(made.name, "team-a")
+    world.caches.records.applied(world.api.put(path, manifest(made, keys=OTHER)))
+    for name, identity in (("m1", "a"), ("m2", "b"), ("m3", "c")):
+        world.reserve(pair_for(name, identity))
+    assert await world.garbage_collector.round() == Done(released=2)
+    assert world.reserved() == names(pair_for("m1", "a"))
 
 
 async def test_it_goes_on_round_after_round(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

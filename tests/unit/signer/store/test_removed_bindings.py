@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -29,6 +29,7 @@ from signer.model.saved_bindings import (
     parse_saved,
     saved_name,
     sealed_lineage,
+    set_aside_name,
 )
 from signer.model.seal import KeyUse, Seals
 from signer.store.removed_bindings import SAVED_LABEL, NothingSaved
@@ -49,6 +50,7 @@ from tests.unit.signer.store.removed_bindings_fixtures import (
 )
 
 CONFIG_MAP = CONFIG_MAPS.object(saved_name(OWNER.key), NAMESPACE)
+SET_ASIDE = CONFIG_MAPS.object(set_aside_name(OWNER.key), NAMESPACE)
 FIELD = lineage_field(OWNER)
 SEALS = Seals(KEYS, KeyUse.REMOVED_BINDINGS)
 LATER_CLUSTER = ClusterIdentity(OWNER.key, "c-2", f"sha256:{'bb' * 32}")
@@ -85,6 +87,16 @@ class Kept:
         self.put(content)
         lineage = parse_saved(self.api.objects[CONFIG_MAP]).lineages[FIELD]
         self.put({**content, "seal": SEALS.seal(sealed_lineage(OWNER.key, FIELD, lineage))})
+
+    def parsed(self, name: str) -> ClusterRoleBinding:
+        """A binding that is in the workload cluster from now on."""
+        self.api.put(f"{BINDINGS}/{name}", binding_manifest(name))
+        return self.there(name)
+
+    def change(self, change: dict[str, Any]) -> dict[str, Any]:
+        """Change the ConfigMap, without the controller key."""
+        found = self.api.objects[CONFIG_MAP]
+        return self.api.put(CONFIG_MAP, {**found, **change, "data": {**found["data"], **change.get("data", {})}})
 
     def put(self, content: dict[str, Any]) -> None:
         """Write the lineage."""
@@ -313,29 +325,69 @@ async def test_a_name_that_leaves_its_path_is_refused(kept: Kept) -> None:
     assert not any("secrets" in call for call in kept.api.calls)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {FIELD: "["},
-        {FIELD: "[" * 100_000},
-        {FIELD: "[]"},
-        {FIELD: "{}"},
-        {FIELD: '{"items": [1]}'},
-        {FIELD: '{"items": [{"metadata": {"name": "x"}}]}'},
-        {FIELD: " " * 600_000 + '{"items": []}'},
-        {"caCertHash": "bb" * 32},
-        {"clusterName": ""},
-        {"clusterName": "two"},
-    ],
-)
-async def test_a_changed_config_map_is_left_to_an_operator(kept: Kept, change: dict[str, str]) -> None:
-    found = kept.api.objects[CONFIG_MAP]
-    stored = kept.api.put(CONFIG_MAP, {**found, "data": {**found["data"], **change}})
-    for call in (kept.grants.saved(OWNER.key), kept.grants.save(OWNER, []), kept.grants.restore(OWNER, kept.api)):
+CHANGES: Final[list[dict[str, Any]]] = [
+    {"data": {FIELD: "["}},
+    {"data": {FIELD: "[" * 100_000}},
+    {"data": {FIELD: "[]"}},
+    {"data": {FIELD: "{}"}},
+    {"data": {FIELD: '{"items": [1]}'}},
+    {"data": {FIELD: '{"items": [{"metadata": {"name": "x"}}]}'}},
+    {"data": {FIELD: " " * 600_000 + '{"items": []}'}},
+    {"data": {"caCertHash": "bb" * 32}},
+    {"data": {"clusterName": ""}},
+    {"data": {"clusterName": "two"}},
+    {"immutable": True},
+    {"binaryData": {"x": "AAAA"}},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_nothing_of_a_changed_config_map_is_restored(kept: Kept, change: dict[str, Any]) -> None:
+    stored = kept.change(change)
+    for call in (kept.grants.saved(OWNER.key), kept.grants.restore(OWNER, kept.api)):
         with pytest.raises(BindingsNotSaved, match=saved_name(OWNER.key)):
             await call
     assert kept.api.objects[CONFIG_MAP] == stored
     assert kept.api.bodies() == {}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_changed_config_map_keeps_no_binding_from_being_removed(kept: Kept, change: dict[str, Any]) -> None:
+    """The attack: a writer of ConfigMaps keeps automatic approval open. What it wrote is set aside for a person."""
+    stored = kept.change(change)
+    await kept.remove_later(OWNER)
+    saved = await kept.grants.saved(OWNER.key)
+    assert isinstance(saved, SavedBindings)
+    assert [list(one.bindings) for one in saved.lineages.values()] == [["later"]]
+    assert kept.api.objects[SET_ASIDE]["data"] == stored["data"]
+    assert (await kept.grants.restore(OWNER, kept.api)).back == ("later",)
+
+
+async def test_lineages_that_somebody_made_up_keep_no_binding_from_being_removed(kept: Kept) -> None:
+    """As many as there may be. What the controller saved stays."""
+    made_up = {f"lineage-{number}": kept.api.objects[CONFIG_MAP]["data"][FIELD] for number in range(3)}
+    kept.change({"data": made_up})
+    await kept.grants.save(LATER_CLUSTER, [kept.parsed("later")])
+    saved = await kept.grants.saved(OWNER.key)
+    assert isinstance(saved, SavedBindings)
+    assert [list(one.bindings) for one in saved.lineages.values()] == [list(NAMES), ["later"]]
+    assert saved.changed == {}
+    assert kept.api.objects[SET_ASIDE]["data"].keys() >= made_up.keys()
+
+
+@pytest.mark.parametrize("call", ["save", "remember"])
+async def test_what_is_set_aside_first_stays(kept: Kept, call: str) -> None:
+    """And a crash between the copy and the deletion loses nothing."""
+    first = kept.change({"immutable": True})
+    kept.api.failures[f"DELETE {CONFIG_MAP}"] = ServerError("down", status=500)
+    with pytest.raises(BindingsNotSaved):
+        await kept.grants.save(OWNER, [])
+    kept.api.failures.clear()
+    assert kept.api.objects[CONFIG_MAP] == first
+    kept.change({"data": {FIELD: "["}})
+    await (kept.grants.save(OWNER, []) if call == "save" else kept.grants.remember(OWNER))
+    assert kept.api.objects[SET_ASIDE]["data"] == first["data"]
+    assert isinstance(await kept.grants.saved(OWNER.key), SavedBindings)
 
 
 async def test_an_unreadable_config_map_is_left_out_of_the_list(kept: Kept, caplog: Any) -> None:
