@@ -154,11 +154,12 @@ def test_where_access_is_off_each_command_says_so_on_one_line(tmp_path: Path) ->
             person = Person(tmp_path / "home", without_definitions)
         except MissingPart as missing:
             skip_or_fail(missing)
-        for words in (
+        commands: tuple[tuple[str, ...], ...] = (
             ("grant", "list"),
             ("grant", "create", WHERE, *DIRECT, "--no-keepalive", "--user", ALICE),
             ("ssh", WHERE, *DIRECT, "--user", ALICE, "--", "true"),
-        ):
+        )
+        for words in commands:
             ran = person.run(*words)
             assert ran.returncode == (255 if words[0] == "ssh" else 1), ran.stderr
             assert ran.stderr.splitlines()[-1] == (
