@@ -19,6 +19,10 @@ class NotFound(ManagementFailed):
     """The API server says that the object does not exist."""
 
 
+class AccessNotServed(ManagementFailed):
+    """The API server does not serve the definitions of access. It may have just started, so nothing counts as gone."""
+
+
 class Forbidden(ManagementFailed):
     """The API server, or an admission policy, refuses."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from node_access.client.errors import Conflict, Forbidden, Invalid, ManagementFailed, NotFound
+from node_access.client.errors import AccessNotServed, Conflict, Forbidden, Invalid, ManagementFailed, NotFound
 from node_access.client.grants import GRANTS, GROUP, VERSION, GrantKey
 from node_access.client.manifests import JsonObject, Person
 from node_access.client.programs import Finished, ProgramFailed, run_bounded
@@ -24,6 +24,13 @@ _SERVER: Final = re.compile(r"^Error from server \(([A-Za-z]+)\): ", re.ASCII | 
 _LOG_LINE: Final = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ ", re.ASCII)
 """A line of kubectl's log (klog): it repeats one error for each attempt, before the error for people."""
 _INVALID: Final = re.compile(r"^The [A-Za-z]+ \"[^\"\n]*\" is invalid: ", re.MULTILINE)
+_NOT_SERVED: Final = re.compile(
+    rf'(?:the server doesn\'t have a resource type "access[a-z]+"'
+    rf'|no matches for kind "Access[A-Za-z]+" in version "{re.escape(GROUP)}/'
+    rf"|^Error from server \(NotFound\): the server could not find the requested resource)",
+    re.MULTILINE,
+)
+"""What kubectl prints without the definitions: where it looks them up, and where it is given a path (``--raw``)."""
 _CLASSES: Final[dict[str, type[ManagementFailed]]] = {
     "Forbidden": Forbidden,
     "Invalid": Invalid,
@@ -224,6 +231,11 @@ class Kubectl:
     @staticmethod
     def _failed(found: Finished) -> ManagementFailed:
         """The error that kubectl prints, by its class."""
+        if _NOT_SERVED.search(found.error):
+            return AccessNotServed(
+                "access is off in this management cluster, which serves no AccessGrants: ask its operator to switch it "
+                "on, or name another cluster by --context or --kubeconfig"
+            )
         lines = found.error.strip().splitlines()
         said = [line for line in lines if not _LOG_LINE.match(line)] or lines[-1:]
         message = "\n".join(said) or f"it ended with exit code {found.code}"

@@ -22,6 +22,21 @@ _SUBDOMAIN: Final = re.compile(
 _LABEL_VALUE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 
+def lease_name(options: argparse.Namespace) -> str:
+    """Parse the flag that names the Lease.
+
+    Raises:
+        InvalidConfiguration: no Lease can have that name.
+    """
+    name = str(options.leader_elect_resource_name)
+    if _SUBDOMAIN.fullmatch(name) is None:
+        raise InvalidConfiguration(
+            f"--leader-elect-resource-name: {printable(name)!r} cannot be a Lease's name: at most 253 of a-z, 0-9, - "
+            "and ., with a letter or digit at both ends and beside each dot"
+        )
+    return name
+
+
 def leader_election(options: argparse.Namespace) -> LeaderElection | Sharding | NoLeaderElection:
     """Parse the flags. Without ``--leader-elect`` and ``--shards``, the times have no effect, as in client-go.
 
@@ -31,12 +46,7 @@ def leader_election(options: argparse.Namespace) -> LeaderElection | Sharding | 
     sharded = options.shards is not None
     if options.leader_elect and sharded:
         raise InvalidConfiguration("--leader-elect and --shards exclude each other: give one of the two")
-    name = options.leader_elect_resource_name
-    if _SUBDOMAIN.fullmatch(name) is None:
-        raise InvalidConfiguration(
-            f"--leader-elect-resource-name: {printable(name)!r} cannot be a Lease's name: at most 253 of a-z, 0-9, - "
-            "and ., with a letter or digit at both ends and beside each dot"
-        )
+    name = lease_name(options)
     if not options.leader_elect and not sharded:
         return NoLeaderElection(name)
     try:

@@ -13,13 +13,14 @@ from typing import Final
 from attestors.registry import Registry
 from signer.cli.arguments import WrongUse, cluster_key
 from signer.cli.configuration import require_installed
+from signer.cli.leader_election import lease_name
 from signer.cli.management import management_access
 from signer.cli.output import print_result
 from signer.cli.parsers.status import HTML
 from signer.cli.plain_output import print_text
 from signer.cli.status_html import as_html
 from signer.cli.status_output import as_json, needs_attention, show, show_cluster
-from signer.configuration import Configuration, every_attestor, read_configuration_file
+from signer.configuration import Configuration, NoLeaderElection, every_attestor, read_configuration_file
 from signer.controller.named_cluster import require_cluster
 from signer.explain.fleet import (
     ClusterStatus,
@@ -73,6 +74,7 @@ async def _read_fleet(
         namespace=options.controller_namespace,
         watch_namespace=watch_namespace,
         attestors=every_attestor(registry.providers),
+        leader_election=NoLeaderElection(lease_name(options)),
     )
     if options.config is not None:
         file = read_configuration_file(options.config)

@@ -39,7 +39,6 @@ from signer.model.condition import FLOORS_MET, READY
 from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.floors import MODE_FIELD, below_floors
-from signer.model.lease import DEFAULT_LEASE_NAME
 from signer.model.policy import Mode, Policy
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
@@ -251,7 +250,8 @@ async def fleet_status(
     wanted = [one for one in sorted(policies, key=_name) if only is None or ClusterKey(*_name(one)) == only]
     not_ours = caches.authentic.count_unauthentic()
     slots = asyncio.Semaphore(_AT_ONCE)
-    controller = await read_controller_lease(management, configuration.namespace, DEFAULT_LEASE_NAME, now())
+    lease = configuration.leader_election.lease_name
+    controller = await read_controller_lease(management, configuration.namespace, lease, now())
 
     async def status_of(policy: JsonObject) -> ClusterStatus:
         async with slots:

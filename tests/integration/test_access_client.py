@@ -144,6 +144,31 @@ def at_terminal(person: Person, typed: str, *words: str) -> str:
     return shown.decode()
 
 
+# Without access
+
+
+def test_where_access_is_off_each_command_says_so_on_one_line(tmp_path: Path) -> None:
+    """With kubectl's own error, a person would look for a fault of the client."""
+    with EmbeddedAPI() as without_definitions:
+        try:
+            person = Person(tmp_path / "home", without_definitions)
+        except MissingPart as missing:
+            skip_or_fail(missing)
+        commands: tuple[tuple[str, ...], ...] = (
+            ("grant", "list"),
+            ("grant", "create", WHERE, *DIRECT, "--no-keepalive", "--user", ALICE),
+            ("ssh", WHERE, *DIRECT, "--user", ALICE, "--", "true"),
+        )
+        for words in commands:
+            ran = person.run(*words)
+            assert ran.returncode == (255 if words[0] == "ssh" else 1), ran.stderr
+            assert ran.stderr.splitlines()[-1] == (
+                "node-access: error: access is off in this management cluster, which serves no AccessGrants: ask its "
+                "operator to switch it on, or name another cluster by --context or --kubeconfig"
+            )
+            assert "kubectl" not in ran.stderr
+
+
 # Sessions
 
 

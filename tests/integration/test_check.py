@@ -79,7 +79,7 @@ def test_nothing_is_wrong(harness: Harness, cluster: WorldCluster, check: Check)
     )
     assert found["definition attestednodes.attestation.cluster.x-k8s.io"][1].startswith("installed, of this version")
     assert found["controller key"][1].endswith("the controller creates it at its first start")
-    assert found["Lease"][1].endswith("does not exist: no controller has led, or none elects a leader")
+    assert "does not exist: no controller has led, none elects a leader, or" in found["Lease"][1]
     written = {entry.path for entry in harness.api.requests.matching() if entry.method not in {"GET"}}
     assert written == {"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}
 
@@ -226,6 +226,8 @@ def test_the_holder_of_the_lease(harness: Harness, check: Check) -> None:
     )
     assert "is held by replica-1, renewed at 2" in check("--leader-elect")[1]["Lease"][1]
     assert check()[1]["Lease"][1].endswith("a controller without --leader-elect stands by meanwhile")
+    other = check("--leader-elect", "--leader-elect-resource-name", "blue")[1]["Lease"][1]
+    assert other.startswith(f"not readable here: Lease {CONTROLLER_NAMESPACE}/blue;"), "the role names the Lease"
 
 
 def test_a_lease_that_has_run_out(harness: Harness, check: Check) -> None:

@@ -76,9 +76,9 @@ def cluster(harness: Harness) -> WorldCluster:
     return cluster
 
 
-def renew_lease(harness: Harness, ago: timedelta, holder: str = "replica-1") -> None:
+def renew_lease(harness: Harness, ago: timedelta, holder: str = "replica-1", name: str = DEFAULT_LEASE_NAME) -> None:
     """Make the Lease of a controller that renewed it that long ago."""
-    name, renewed = DEFAULT_LEASE_NAME, datetime.now(UTC) - ago
+    renewed = datetime.now(UTC) - ago
     holding = (
         taken(holder, ElectionTimes(), renewed) if holder else released(taken("", ElectionTimes(), renewed), renewed)
     )
@@ -102,6 +102,18 @@ def test_no_controller_runs(harness: Harness, cluster: WorldCluster, run: Run, h
     )
     code, text = run(f"{cluster.key}")
     assert (code, "no controller has renewed Lease" in text) == (3, True)
+
+
+def test_the_lease_has_the_name_that_the_replicas_have(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+    renew_lease(harness, timedelta(seconds=10))
+    renew_lease(harness, timedelta(seconds=58), name="blue")
+    assert report(run)[0] == 0
+    code, found = report(run, "--leader-elect-resource-name", "blue")
+    assert code == 3
+    assert found["clusters"][0]["needs"][0].startswith(
+        f"no controller has renewed Lease {CONTROLLER_NAMESPACE}/blue since "
+    )
+    assert run("--leader-elect-resource-name", "a/b")[0] == 2
 
 
 def test_a_controller_runs(harness: Harness, cluster: WorldCluster, run: Run) -> None:

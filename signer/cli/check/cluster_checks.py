@@ -122,7 +122,11 @@ async def _lease(client: Client, configuration: Configuration, name: str) -> Fin
         holding = parse_lease(await client.get(LEASES.object(name, configuration.namespace))).holding
         state = judge_lease(client, lease, holding, datetime.now(UTC)) if holding.holder else LeaseRenewed()
     except NotFound:
-        return fine(LEASE, f"{lease} does not exist: no controller has led, or none elects a leader")
+        return fine(
+            LEASE,
+            f"{lease} does not exist: no controller has led, none elects a leader, or the Lease has another name, "
+            "which --leader-elect-resource-name says",
+        )
     except InvalidLease as error:
         return needs_attention(LEASE, f"{lease}: {error}", "delete it: the next leader creates it")
     except Forbidden:

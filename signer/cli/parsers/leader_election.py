@@ -42,12 +42,20 @@ def add_leader_election(parser: argparse.ArgumentParser) -> None:
             metavar="DURATION",
             help=f"{meaning} (default: {default})",
         )
+    add_lease_name(
+        parser,
+        "name of the Lease in the controller's namespace, or with --shards the prefix of the Leases' names; "
+        "controllers that serve different Clusters from one namespace need different names",
+    )
+
+
+def add_lease_name(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Add the flag that names the Lease."""
     parser.add_argument(
         "--leader-elect-resource-name",
         default=DEFAULT_LEASE_NAME,
         metavar="NAME",
-        help="name of the Lease in the controller's namespace, or with --shards the prefix of the Leases' names; "
-        "controllers that serve different Clusters from one namespace need different names (default: %(default)s)",
+        help=f"{meaning} (default: %(default)s)",
     )
 
 

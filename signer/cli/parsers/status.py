@@ -13,6 +13,7 @@ from signer.cli.parsers.arguments import (
     add_output,
     namespace,
 )
+from signer.cli.parsers.leader_election import add_lease_name
 
 HTML: Final = "html"
 DEFAULT_TIMEOUT_SECONDS: Final = 10.0
@@ -31,6 +32,7 @@ def add_status(parser: argparse.ArgumentParser, load: Load) -> None:
     add_management_cluster(parser)
     add_controller_namespace(parser)
     add_config(parser)
+    add_lease_name(parser, "name of the Lease by which the controller's replicas elect their leader, as they have it")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "-n",

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from node_access.client.creating import create_as_self
-from node_access.client.errors import ClientFailed, Conflict, Forbidden, Invalid, ManagementFailed, NotFound
+from node_access.client.errors import (
+    AccessNotServed,
+    ClientFailed,
+    Conflict,
+    Forbidden,
+    Invalid,
+    ManagementFailed,
+    NotFound,
+)
 from node_access.client.grants import GrantKey
 from node_access.client.kubectl import MAXIMUM_OBJECT_BYTES, Kubectl, KubectlSettings
 from node_access.client.manifests import NotAsSent
@@ -52,7 +60,18 @@ def test_options_are_passed_through_as_words(make: Make, tmp_path: Path) -> None
     ("message", "kind"),
     [
         (f'Error from server (NotFound): accessgrants.{GROUP} "repair" not found', NotFound),
-        ("Error from server (NotFound): the server could not find the requested resource", ManagementFailed),
+        ("Error from server (NotFound): the server could not find the requested resource", AccessNotServed),
+        ('error: the server doesn\'t have a resource type "accessgrants"', AccessNotServed),
+        ('error: the server doesn\'t have a resource type "nodeattestationpolicies"', ManagementFailed),
+        (
+            'error: resource mapping not found for name: "x" namespace: "default" from "STDIN": no matches for kind '
+            f'"AccessGrant" in version "{GROUP}/v1alpha1"\nensure CRDs are installed first',
+            AccessNotServed,
+        ),
+        (
+            f'error: unable to recognize "STDIN": no matches for kind "AccessApproval" in version "{GROUP}/v1alpha1"',
+            AccessNotServed,
+        ),
         ("Error from server (Forbidden): accessgrants is forbidden", Forbidden),
         ("Error from server (Conflict): Precondition failed", Conflict),
         ("Error from server (AlreadyExists): it exists", Conflict),
