@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from attestors.contract import AttestationRequest, InvalidOutcome, VerifiedIdentity
@@ -28,6 +28,9 @@ def join(
         if not hmac.compare_digest(one.binding.value, request.binding.value):
             raise BindingMismatch(f"{name}: the evidence was made for another request")
     outcomes = list(proven.values())
+    # The joined identity does not keep a chip from being two Machines: with another part beside it, it is another one.
+    # The name of a chip does not either: one of its certificates may name it, and another one not.
+    of_hardware = [one.identity for name, one in proven.items() if name in names_hardware]
     return VerifiedIdentity(
         provider_id=_provider_id(proven),
         identity=str(CompositeIdentity({name: one.identity for name, one in proven.items()})),
@@ -36,7 +39,8 @@ def join(
         dns_names=_common("DNS names", [one.dns_names for one in outcomes]),
         ip_addresses=_common("IP addresses", [one.ip_addresses for one in outcomes]),
         annotations=_annotations(outcomes),
-        hardware=_hardware(proven, names_hardware),
+        hardware=_only_name_of_hardware(one.hardware for one in outcomes),
+        hardware_identity=_only_name_of_hardware(of_hardware),
     )
 
 
@@ -71,14 +75,8 @@ def _annotations(outcomes: Sequence[VerifiedIdentity]) -> Mapping[str, str]:
     return joined
 
 
-def _hardware(proven: Mapping[str, VerifiedIdentity], names_hardware: frozenset[str]) -> str:
-    """The name of the hardware, which the core reserves for one Machine.
-
-    The joined identity does not keep a chip from being two Machines: with another part beside it, it is another joined
-    identity. So the identity of a part that no provider ID determines counts as a name of hardware.
-    """
-    named = [one.hardware or (one.identity if name in names_hardware else "") for name, one in proven.items()]
-    found = [name for name in named if name]
+def _only_name_of_hardware(names: Iterable[str]) -> str:
+    found = [name for name in names if name]
     if len(found) > 1:
         raise InvalidOutcome("two parts of the composite attestor name hardware")
     return found[0] if found else ""

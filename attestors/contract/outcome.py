@@ -56,14 +56,18 @@ class VerifiedIdentity:
     hardware: str = ""
     """Another name of the same hardware, if it may come under several identities: the core reserves it for the same
     Machine as the identity, one to one. Empty if the evidence gives no such name."""
+    hardware_identity: str = ""
+    """What identifies the hardware alone, if ``identity`` is joined from several: the core reserves it for the same
+    Machine, too. Only the composite attestor gives it."""
 
     def __post_init__(self) -> None:
         # The types say so already, but not every attestor is type-checked: bytes would be reserved as other text than
         # their str form, and a plain str instead of a tuple would turn each letter into a name.
         _check_identity(self.provider_id, self.identity)
-        _check_text("hardware", self.hardware)
-        if len(self.hardware) > _MAXIMUM_IDENTITY_CHARACTERS:
-            raise InvalidOutcome(f"a name of hardware has at most {_MAXIMUM_IDENTITY_CHARACTERS} characters")
+        for name, value in (("hardware", self.hardware), ("hardware_identity", self.hardware_identity)):
+            _check_text(name, value)
+            if len(value) > _MAXIMUM_IDENTITY_CHARACTERS:
+                raise InvalidOutcome(f"a name of hardware has at most {_MAXIMUM_IDENTITY_CHARACTERS} characters")
         require_tuple_of("node_names", self.node_names, str)
         require_tuple_of("dns_names", self.dns_names, str)
         require_tuple_of("ip_addresses", self.ip_addresses, IPv4Address, IPv6Address)

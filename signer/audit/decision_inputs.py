@@ -200,6 +200,7 @@ class Answer:
     challenge: str = ""
     """Digest of the challenge."""
     hardware: str = field(default="", metadata=MAY_BE_MISSING)
+    hardware_identity: str = field(default="", metadata=MAY_BE_MISSING)
 
     @classmethod
     def of(cls, outcome: Outcome) -> Answer:
@@ -217,6 +218,7 @@ class Answer:
                     ip_addresses=tuple(outcome.ip_addresses),
                     annotations=dict(outcome.annotations),
                     hardware=outcome.hardware,
+                    hardware_identity=outcome.hardware_identity,
                 )
             case AssertedIdentity():
                 return cls(kind, provider_id=outcome.provider_id, identity=outcome.identity)
@@ -250,6 +252,7 @@ class Answer:
                         self.ip_addresses,
                         self.annotations,
                         self.hardware,
+                        self.hardware_identity,
                     )
                 case AssertedIdentity.__name__:
                     return AssertedIdentity(self.provider_id, self.identity)

@@ -403,5 +403,8 @@ class ReserveAndJournal:
 
 
 def _hardware_of(pair: Pair, proven: VerifiedIdentity | None) -> tuple[Pair, ...]:
-    """The pair of the Machine and its hardware, if the attestor names that apart from the identity."""
-    return () if proven is None or not proven.hardware else (pair.of_hardware(proven.hardware),)
+    """The pairs of the Machine and its hardware, as far as the attestor names that apart from the identity."""
+    if proven is None:
+        return ()
+    named = (pair.of_hardware(proven.hardware),) if proven.hardware else ()
+    return (*named, pair.of_hardware_identity(proven.hardware_identity)) if proven.hardware_identity else named

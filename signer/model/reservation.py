@@ -32,6 +32,8 @@ HARDWARE: Final = "+hardware"
 """After the attestor's name, in a pair of a Machine and its hardware. Hardware may have several identities, such as a
 TPM's endorsement keys. A second pair, beside that of the identity, keeps it from being two Machines. An attestor's name
 holds no plus sign."""
+HARDWARE_IDENTITY: Final = "+hardware-identity"
+"""The same, in a pair of a Machine and what identifies its hardware alone, where the identity is a joined one."""
 
 CLOCKS_APART: Final = timedelta(minutes=5)
 """Maximum difference between the clocks of two controllers."""
@@ -65,14 +67,21 @@ class Pair:
         """The name of that side's object."""
         if side is ReservationSide.IDENTITY:
             return f"{side.value}-{self.identity.digest}"
-        if self.identity.provider.endswith(HARDWARE):
-            return f"{side.value}-{hashlib.sha256(f'{self.machine.digest}{HARDWARE}'.encode()).hexdigest()}"
+        _, plus, beside = self.identity.provider.partition("+")
+        if plus:
+            return f"{side.value}-{hashlib.sha256(f'{self.machine.digest}{plus}{beside}'.encode()).hexdigest()}"
         return f"{side.value}-{self.machine.digest}"
 
     def of_hardware(self, name: str) -> Pair:
         """The pair of the same Machine and its hardware, whose other name the attestor gave."""
-        identity = replace(self.identity, provider=f"{self.identity.provider}{HARDWARE}", identity=name)
-        return Pair(self.machine, identity)
+        return self._beside(HARDWARE, name)
+
+    def of_hardware_identity(self, identity: str) -> Pair:
+        """The pair of the same Machine and what identifies its hardware alone."""
+        return self._beside(HARDWARE_IDENTITY, identity)
+
+    def _beside(self, what: str, name: str) -> Pair:
+        return Pair(self.machine, replace(self.identity, provider=f"{self.identity.provider}{what}", identity=name))
 
 
 @dataclass(frozen=True, slots=True)

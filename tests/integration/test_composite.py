@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -30,12 +32,18 @@ from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.fixtures import Harness, keyed_mac, node_of, provider_id
 from tests.integration.tpm.fake_tpm_node import add_machine
+from tests.integration.tpm.whose import OperatorFolder
+from tests.support import endorsement_certificates as write
+from tests.unit.attestors.tpm.endorsement.support import ENDORSEMENT
 from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 from tests.unit.attestors.tpm.fixtures import ANY_KEYS
+from tests.unit.attestors.tpm.test_controller import GOOGLE_INSTANCE, instance
 
 pytestmark = pytest.mark.slow
 
 BOTH = AnyOf(frozenset({"composite"}), frozenset({"keyed-mac", "tpm"}))
+NAMED = (*ENDORSEMENT, write.extension(GOOGLE_INSTANCE, instance(7, 42)))
+"""Extensions of a certificate that names its chip."""
 FLOORS = Floors((NamespaceFloor(frozenset(), True, Floor(required=RequiredAttestors(BOTH, BOTH))),))
 
 
@@ -90,13 +98,22 @@ class CompositeNode:
         return self.ask(name, self.chip.answer(challenge, self.binding))
 
 
+def attestors_with(tpm: Mapping[str, Any]) -> dict[str, OperatorAttestor]:
+    """The operator's attestors, each alone and together, with these settings of tpm."""
+    alone = {**keyed_mac(), "tpm": OperatorAttestor(settings=tpm)}
+    parts = {name: dict(attestor.settings) for name, attestor in alone.items()}
+    return {**alone, "composite": OperatorAttestor(settings={"attestors": parts})}
+
+
+def certified(folder: Path) -> dict[str, OperatorAttestor]:
+    """The same, where chips need certificates."""
+    return attestors_with(OperatorFolder(folder).attestors["tpm"].settings)
+
+
 @pytest.fixture(scope="module")
 def cluster(shared_harness: Harness) -> WorldCluster:
     """Its policy authorizes the composite attestor, and each of its parts alone."""
-    alone = {**keyed_mac(), "tpm": OperatorAttestor(settings=ANY_KEYS)}
-    parts = {name: dict(attestor.settings) for name, attestor in alone.items()}
-    composite = OperatorAttestor(settings={"attestors": parts})
-    shared_harness.run(attestors={**alone, "composite": composite}, floors=FLOORS)
+    shared_harness.run(attestors=attestors_with(ANY_KEYS), floors=FLOORS)
     return shared_harness.cluster(attestors=("composite", "keyed-mac", "tpm"))
 
 
@@ -142,3 +159,36 @@ def test_a_chip_of_another_machine_beside_the_machines_own_key(cluster: WorldClu
     denied = CompositeNode(cluster, "relay", FakeTPM.new(4)).ask("relay", FakeTPM.new(4).first())
     assert (denied.condition, denied.reason) == ("Denied", "EndorsementKeyMismatch")
     assert denied.message.startswith("tpm: ")
+
+
+@pytest.mark.parametrize("shown_first", ["named", "not named"])
+def test_a_chip_is_one_machine_whichever_of_its_certificates_it_shows(
+    harness: Harness, tmp_path: Path, shown_first: str
+) -> None:
+    """Its key has two: one names the chip, and the other one does not."""
+    harness.run(attestors=certified(tmp_path), floors=FLOORS)
+    cluster = harness.cluster(attestors=("composite",))
+    chips = {"named": FakeTPM.new(5).certified(extensions=NAMED), "not named": FakeTPM.new(5).certified()}
+    for machine in ("one", "two"):
+        add_machine(cluster, machine, chips["named"].fingerprint)
+    first, second = chips.pop(shown_first), chips.popitem()[1]
+    assert CompositeNode(cluster, "one", first).attest("one").reason == "Attested"
+    refused = CompositeNode(cluster, "two", second).attest("two")
+    assert (refused.condition, refused.reason, refused.certificate) == ("Denied", "IdentityConflict", b"")
+    assert CompositeNode(cluster, "one", second).attest("one-again").reason == "Attested"
+
+
+def test_a_chip_that_is_named_since_stays_the_machines(harness: Harness, tmp_path: Path) -> None:
+    """The operator requires certificates now, which name chips. All nodes would be denied at renewal otherwise."""
+    before = harness.run(attestors=attestors_with(ANY_KEYS), floors=FLOORS)
+    cluster = harness.cluster(attestors=("composite",))
+    node = CompositeNode(cluster, "one", FakeTPM.new(6).certified(extensions=NAMED))
+    for machine in ("one", "two"):
+        add_machine(cluster, machine, node.chip.fingerprint)
+    assert node.attest("before").reason == "Attested"
+    before.stop()
+    harness.run(attestors=certified(tmp_path), floors=FLOORS)
+    again = replace(node, key=ec.generate_private_key(ec.SECP256R1()))
+    assert again.attest("since").reason == "Attested"
+    refused = CompositeNode(cluster, "two", node.chip).attest("two")
+    assert (refused.condition, refused.reason) == ("Denied", "IdentityConflict")

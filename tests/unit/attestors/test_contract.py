@@ -134,8 +134,9 @@ class TestVerifiedIdentity:
     @pytest.mark.parametrize("hardware", [None, b"chip", "x" * 1025], ids=["none", "bytes", "long"])
     def test_hardware_has_a_name_that_can_be_reserved(self, hardware: Any) -> None:
         expected = binding_for()
-        with pytest.raises(InvalidOutcome, match="hardware"):
-            VerifiedIdentity(PROVIDER_ID, "id", expected.prove(expected.value), hardware=hardware)
+        for name in ("hardware", "hardware_identity"):
+            with pytest.raises(InvalidOutcome, match="hardware"):
+                VerifiedIdentity(PROVIDER_ID, "id", expected.prove(expected.value), **{name: hardware})
 
     @pytest.mark.parametrize(
         ("field", "value"),

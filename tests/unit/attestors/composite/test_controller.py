@@ -81,7 +81,8 @@ def test_a_serving_certificate_is_proven_alike() -> None:
 def test_the_chip_is_reserved_whatever_stands_beside_it() -> None:
     """With another key beside it, the chip would have another joined identity, and could be a second Machine."""
     outcome = proven(ask(answer()))
-    assert outcome.hardware == CompositeIdentity.parse(outcome.identity).parts["tpm"]
+    assert outcome.hardware_identity == CompositeIdentity.parse(outcome.identity).parts["tpm"]
+    assert outcome.hardware == ""
 
 
 # Evidence of one request, of every part
@@ -253,16 +254,18 @@ def test_annotations() -> None:
 
 
 def test_hardware() -> None:
-    def joined(**named: str) -> str:
+    def joined(**named: str) -> tuple[str, str]:
         parts = {name: identity(f"id-{name}", hardware=one) for name, one in named.items()}
-        return proven(ask_scripted(scripted(**parts))).hardware
+        outcome = proven(ask_scripted(scripted(**parts)))
+        return outcome.hardware, outcome.hardware_identity
 
-    assert joined(chip="a chip", cloud="") == "a chip"
-    assert joined(chip="", cloud="") == "id-chip"
-    assert joined(cloud="", key="") == ""
-    assert joined(cloud="a machine", key="") == "a machine"
+    assert joined(chip="a chip", cloud="") == ("a chip", "id-chip")
+    assert joined(chip="", cloud="") == ("", "id-chip")
+    assert joined(cloud="", key="") == ("", "")
+    assert joined(cloud="a machine", key="") == ("a machine", "")
+    assert joined(chip="", cloud="a machine") == ("a machine", "id-chip")
     with pytest.raises(InvalidOutcome, match="two parts"):
-        joined(chip="", cloud="a machine")
+        joined(chip="a chip", cloud="a machine")
 
 
 # What is recorded of the Machine

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -85,10 +87,18 @@ def test_a_pair_of_hardware_is_apart_from_that_of_the_identity() -> None:
     hardware = PAIR.of_hardware("chip:1")
     other = Pair(replace(PAIR.machine, name="other"), attested_identity("ek:2")).of_hardware("chip:1")
     assert hardware.name(ReservationSide.IDENTITY) == other.name(ReservationSide.IDENTITY)
-    names = {pair.name(side) for pair in (PAIR, hardware, other) for side in ReservationSide}
-    assert len(names) == 5
-    for side in ReservationSide:
-        assert parse_reservation(manifest(hardware, side)).pair == hardware
+    key = PAIR.of_hardware_identity("chip:1")
+    names = {pair.name(side) for pair in (PAIR, hardware, key, other) for side in ReservationSide}
+    assert len(names) == 7
+    for side, pair in product(ReservationSide, (hardware, key)):
+        assert parse_reservation(manifest(pair, side)).pair == pair
+
+
+def test_the_names_of_pairs_of_hardware_stay() -> None:
+    """They are those of objects that exist."""
+    assert PAIR.of_hardware("chip:1").name(ReservationSide.MACHINE) == (
+        f"machine-{hashlib.sha256(f'{PAIR.machine.digest}+hardware'.encode()).hexdigest()}"
+    )
 
 
 def test_sides() -> None:
