@@ -19,6 +19,7 @@ BINDING = Binding(b"\x07" * 32)
 SEAL = "seal-of-this-record"
 OUTCOMES: list[Outcome] = [
     VerifiedIdentity("aws:///a/i-1", "aws:i-1", BINDING.prove(BINDING.value), ("node",), ("node.example",)),
+    VerifiedIdentity("a", "b", BINDING.prove(BINDING.value), hardware="chip:1", hardware_identity="tpm:1"),
     AssertedIdentity("test:///a", "a"),
     Denied("Wrong", "why"),
     NotProvableYet("Later", "why", timedelta(seconds=30)),
