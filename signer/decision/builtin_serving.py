@@ -35,7 +35,7 @@ from signer.model.record import (
     was_just_decided,
 )
 from signer.model.reservation import Pair
-from signer.model.signing_request import BuiltinServingRequest, MalformedBuiltinServingRequest
+from signer.model.signing_request import BuiltinServingRequest, Credential, MalformedBuiltinServingRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.builtin_serving import (
     AttestedMachine,
@@ -67,8 +67,8 @@ SETTLED_REQUESTS_ARE_KEPT: Final = timedelta(hours=1)
 BuiltinDecision: TypeAlias = ApproveOnly | LeftAlone | Ignore
 
 _KUBELETS: Final = 16_384
-"""Maximum number of nodes whose newest request is remembered; more than a cluster has (Kubernetes, "Considerations for
-large clusters": 5,000)."""
+"""Maximum number of kubelets whose newest request is remembered; more than a cluster has (Kubernetes, "Considerations
+for large clusters": 5,000)."""
 
 
 class BuiltinServing:
@@ -97,8 +97,10 @@ class BuiltinServing:
         self._records = records
         self._live_recheck = LiveRecheck(records, live_reads)
         self.trace = trace
-        self._newest: dict[str, datetime] = {}
-        """Creation time of each kubelet's newest request, by username."""
+        self._newest: dict[tuple[str, Credential], datetime] = {}
+        """Creation time of each kubelet's newest request, by username and credential: a foreign certificate for the
+        node's name, as kube-controller-manager may have issued it, makes no request of the node older.
+        """
 
     async def decide(
         self, request: BuiltinServingRequest | MalformedBuiltinServingRequest, decision_inputs: DecisionInputs
@@ -241,10 +243,11 @@ class BuiltinServing:
         """Remember the creation time of a kubelet's newest request. A hostile API server may send a longer name than a
         node has, which is denied.
         """
-        username, posted = request.header.username, posted_at(request)
-        if len(username) > MAXIMUM_REQUESTER_CHARACTERS:
+        header, posted = request.header, posted_at(request)
+        if len(header.username) > MAXIMUM_REQUESTER_CHARACTERS:
             return
-        self._newest[username] = max(self._newest.pop(username, posted), posted)
+        asks = header.username, header.credential
+        self._newest[asks] = max(self._newest.pop(asks, posted), posted)
         if len(self._newest) > _KUBELETS:
             del self._newest[next(iter(self._newest))]
 
@@ -254,7 +257,7 @@ class BuiltinServing:
 
         A request dated in the future has an unknown creation time, so it does not make others older.
         """
-        newest = self._newest.get(request.header.username, LONG_AGO)
+        newest = self._newest.get((request.header.username, request.header.credential), LONG_AGO)
         if posted_at(request) < newest <= snapshot.now:
             raise Deferred(
                 Reason.RESERVATION_PENDING,

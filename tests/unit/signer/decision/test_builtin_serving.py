@@ -484,6 +484,15 @@ class TestOnlyTheNewest:
         assert "given this request up" in (await world.deferred(self.posted(1, -2))).message
         assert isinstance(await world.decide(self.posted(2, -1)), ApproveOnly)
 
+    async def test_one_of_a_foreign_certificate_makes_no_other_older(self) -> None:
+        """A thief of what kube-controller-manager issued before Enforce would keep the node from its own."""
+        world = World()
+        csr = self.posted(1, -2)
+        foreign = copy.deepcopy(self.posted(2, -1))
+        foreign["spec"]["extra"] = named("00" * 32)["spec"]["extra"]
+        assert (await world.refused(foreign)).reason == Reason.FOREIGN_CREDENTIAL
+        assert isinstance(await world.decide(csr), ApproveOnly)
+
     async def test_two_of_one_second_are_both_judged(self) -> None:
         world = World()
         for number in (1, 2):
@@ -510,7 +519,7 @@ class TestOnlyTheNewest:
         assert (await world.refused({**csr, "spec": {**csr["spec"], "username": longer}})).reason
         assert not world.builtin_serving._newest
         await world.decide(csr)
-        assert set(world.builtin_serving._newest) == {csr["spec"]["username"]}
+        assert [username for username, _ in world.builtin_serving._newest] == [csr["spec"]["username"]]
 
     async def test_what_is_remembered_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_KUBELETS", 1)
