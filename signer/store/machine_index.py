@@ -10,7 +10,7 @@ The index by name and address keeps the names of one Machine out of the serving 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from heapq import nsmallest
 from ipaddress import ip_address, ip_network
@@ -209,10 +209,12 @@ _NONE: Final[frozenset[ObjectKey]] = frozenset()
 
 
 class Holders:
-    """The Machines that hold each name. A name of one Machine, as nearly all are, takes a third of a set's memory."""
+    """The Machines that hold each name, in the order in which they came to it. A name of one Machine, as nearly all
+    are, takes a third of a dictionary's memory.
+    """
 
     def __init__(self) -> None:
-        self._held: dict[Held, ObjectKey | set[ObjectKey]] = {}
+        self._held: dict[Held, ObjectKey | dict[ObjectKey, None]] = {}
 
     def move(self, key: ObjectKey, gone: Iterable[Held], new: Iterable[Held]) -> None:
         """The Machine no longer holds the names ``gone``, and holds the names ``new``."""
@@ -221,22 +223,22 @@ class Holders:
             if isinstance(keys, tuple):
                 del self._held[held]
                 continue
-            keys.discard(key)
+            keys.pop(key, None)
             if len(keys) == 1:
-                self._held[held] = keys.pop()
+                (self._held[held],) = keys
         for held in new:
             keys = self._held.setdefault(held, key)
-            if isinstance(keys, set):
-                keys.add(key)
+            if isinstance(keys, dict):
+                keys[key] = None
             elif keys != key:
-                self._held[held] = {keys, key}
+                self._held[held] = {keys: None, key: None}
 
-    def of(self, held: Held) -> frozenset[ObjectKey] | set[ObjectKey]:
+    def of(self, held: Held) -> Set[ObjectKey]:
         """The Machines that hold the name."""
         keys = self._held.get(held)
         if keys is None:
             return _NONE
-        return {keys} if isinstance(keys, tuple) else keys
+        return {keys} if isinstance(keys, tuple) else keys.keys()
 
 
 class NameIndex:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from attestors.contract import IPAddress
+from attestors.net.rate_limiter import TokenBucket
 from signer.kube.calls import GetListCreateReplace
 from signer.kube.client import JsonObject
 from signer.kube.coalescing_cache import CoalescingCache
@@ -37,6 +38,11 @@ from signer.store.authentic_records import InTheWay, NothingInTheWay, NotKept, U
 from signer.store.caches import Caches, UnlistedNamespace
 
 _LOG = logging.getLogger(__name__)
+LISTS_AT_ONCE: Final = 10
+LIST_AGAIN_SECONDS: Final = 10.0
+"""After ``LISTS_AT_ONCE``, one list of a namespace's records in this time: a tenant may unpause its Clusters all the
+time, and have a hundred thousand records.
+"""
 
 
 class RecordChanged(FactsChanged):
@@ -54,9 +60,15 @@ class _Version:
 class Records:
     """The AttestedNodes of all clusters."""
 
-    def __init__(self, client: GetListCreateReplace, caches: Caches) -> None:
+    def __init__(
+        self, client: GetListCreateReplace, caches: Caches, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``monotonic`` is a clock, in seconds."""
         self._client = client
         self._caches = caches
+        self._monotonic = monotonic
+        self._list_rates: dict[str, TokenBucket] = {}
+        """Of lists, by namespace."""
         self._lists: CoalescingCache[None] = CoalescingCache(time.monotonic, lambda nothing: 0)
 
     async def require_listed(self, cluster: ClusterKey) -> None:
@@ -67,8 +79,16 @@ class Records:
 
         Raises:
             ApiError: the records cannot be listed.
+            Deferred: they were listed too often, for Clusters that were unpaused or made anew.
         """
         while isinstance(unlisted := self._caches.records_barrier.state_of(cluster), UnlistedNamespace):
+            if seconds := self._rate_of(unlisted.namespace).wait_seconds():
+                raise Deferred(
+                    Reason.RESERVATION_PENDING,
+                    "the records of the namespace are listed again in a moment: its Clusters are unpaused, or made "
+                    "anew, too often",
+                    timedelta(seconds=seconds),
+                )
             await self._lists.ask(unlisted, ATTESTED_NODES, partial(self._list, unlisted))
 
     def require_still_listed(self, cluster: ClusterKey) -> None:
@@ -83,7 +103,12 @@ class Records:
                 Reason.RESERVATION_PENDING, "the Cluster's records are to be listed again", timedelta(seconds=0.1)
             )
 
+    def _rate_of(self, namespace: str) -> TokenBucket:
+        new = TokenBucket(LISTS_AT_ONCE, LIST_AGAIN_SECONDS, self._monotonic)
+        return self._list_rates.setdefault(namespace, new)
+
     async def _list(self, unlisted: UnlistedNamespace) -> None:
+        self._rate_of(unlisted.namespace).take()
         self._caches.records_barrier.list_begins(unlisted)
         pages = self._client.list_pages(ATTESTED_NODES.collection(unlisted.namespace))
         async with contextlib.aclosing(pages):

@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.records import RecordChanged, Records
+from signer.store.records import LIST_AGAIN_SECONDS, LISTS_AT_ONCE, RecordChanged, Records
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
@@ -103,7 +104,8 @@ class World:
             ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own", floors=NO_FLOORS
         )
         self.caches.authentic.use_keys(KEYS)
-        self.records = Records(self.api, self.caches)
+        self.now = 0.0
+        self.records = Records(self.api, self.caches, lambda: self.now)
 
     async def write(self, value: AttestedNode) -> AttestedNode:
         return await self.records.write(value, cluster_view())
@@ -445,6 +447,28 @@ async def test_clusters_that_appear_together_share_a_list_and_a_later_one_needs_
             world.records.require_still_listed(key)
     await world.records.require_listed(late)
     assert world.api.calls == [("list", COLLECTION)] * 2
+
+
+async def test_a_cluster_that_is_unpaused_all_the_time_causes_a_bounded_number_of_lists(world: World) -> None:
+    """Each would read all records of its namespace, of which there may be a hundred thousand."""
+    elsewhere = ClusterKey("team-b", CLUSTER.name)
+
+    async def unpaused(key: ClusterKey = CLUSTER) -> None:
+        world.caches.clusters.applied(cluster(key, paused=True))
+        world.caches.clusters.applied(cluster(key))
+        await world.records.require_listed(key)
+
+    for _ in range(LISTS_AT_ONCE):
+        await unpaused()
+    for _ in range(100):
+        with pytest.raises(Deferred, match="too often") as waits:
+            await unpaused()
+        assert waits.value.defer.retry_after == timedelta(seconds=LIST_AGAIN_SECONDS)
+    assert len(world.api.calls) == LISTS_AT_ONCE
+    await unpaused(elsewhere)
+    world.now += LIST_AGAIN_SECONDS
+    await unpaused()
+    assert len(world.api.calls) == LISTS_AT_ONCE + 2
 
 
 async def test_one_that_is_unpaused_while_it_is_listed_is_listed_again(world: World) -> None:
