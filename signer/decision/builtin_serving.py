@@ -209,6 +209,8 @@ class BuiltinServing:
         await self._records.refresh(self._key, record_name(self._key, node_name))
 
     def _pair_state(self, record: AttestedNode, machine: MachineView, cluster_uid: str) -> PairState:
+        if self._caches.authentic.newest.is_of_former_identity(record):
+            return PairState.ATTESTED_SINCE
         found = self._caches.authentic_reservations.of(Pair(record.machine, record.identity))
         return pair_state(found.bases if isinstance(found, Reserved) else (), record, machine, cluster_uid)
 

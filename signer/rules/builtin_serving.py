@@ -68,7 +68,7 @@ class PairState(enum.Enum):
     """As after a move. The controller key alone can seal such a record."""
     ATTESTED_BEFORE = "reserved for a former Cluster or Machine of that name"
     ATTESTED_SINCE = "reserved later than the record's last attestation"
-    """The record is an older copy."""
+    """Or another identity of the Machine was attested later. The record is an older copy."""
 
 
 @dataclass(frozen=True, slots=True)

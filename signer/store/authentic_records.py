@@ -30,6 +30,7 @@ from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord
 from signer.store.cache import ObjectKey
+from signer.store.newest_attestations import NewestAttestations
 from signer.store.unknown_keys import UnknownKeys
 
 MAXIMUM_BYTES: Final = 2048
@@ -191,6 +192,7 @@ class AuthenticRecords:
         self.key_wanted = asyncio.Event()
         """Set when an object was sealed with an unknown key: the Secret may hold a newer one."""
         self._unknown_keys = UnknownKeys()
+        self.newest = NewestAttestations()
 
     # The keys
 
@@ -474,6 +476,7 @@ class AuthenticRecords:
                 _drop(self._claims_by, before.machine.claimed_by, key)
                 _drop(self._claims_of, before.machine.cluster, key)
         if isinstance(record, AttestedNode):
+            self.newest.see(record)
             self._authentic[key] = record
             self._by_machine.setdefault(record.machine, {})[key] = record
             self._by_identity.setdefault(_identity_key(record.identity), {})[key] = record

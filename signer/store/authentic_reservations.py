@@ -108,12 +108,17 @@ class AuthenticReservations:
 
     def backing(self, records: Iterable[AttestedNode]) -> tuple[AttestedNode, ...]:
         """The records whose pair was reserved after an attestation. A record that the controller key alone has sealed
-        is not among them, whatever pair it names.
+        is not among them, whatever pair it names, nor one of an identity that another one replaced at its Machine.
 
         Raises:
             Deferred: the controller key is not available.
         """
-        return tuple(record for record in records if self._was_attested(Pair(record.machine, record.identity)))
+        return tuple(
+            record
+            for record in records
+            if self._was_attested(Pair(record.machine, record.identity))
+            and not self._records.newest.is_of_former_identity(record)
+        )
 
     def _was_attested(self, pair: Pair) -> bool:
         found = self.of(pair)

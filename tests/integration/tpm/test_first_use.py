@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, Purpose
-from signer.kube.resources import ATTESTED_NODES, MACHINES_V1BETA2
+from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.record import record_name
 from signer.model.record_object import parse_record
 from signer.model.seal import RecordSeals
-from signer.testing.world import WorldCluster
+from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.endorsement_key_sources import assert_one_owner_each
 from tests.integration.fixtures import Harness, keys_of, pending, provider_id
 from tests.integration.tpm.whose import (
@@ -227,6 +228,40 @@ def test_a_record_that_the_controller_key_forged_names_no_tpm(harness: Harness, 
     thief = victim.but(chip=chip(), token=cluster.api.bootstrap_token())
     forge_record(harness, cluster, joined.machine, victim.machine, thief.chip)
     assert_waits(harness, thief, "a first use needs the Machine's own bootstrap token")
+
+
+def test_a_former_chip_whose_record_and_pair_are_put_back_stays_a_former_one(
+    harness: Harness, cluster: WorldCluster
+) -> None:
+    """By write access to both kinds, without the controller key. An operator had admitted other hardware since."""
+    client, node = harness.management.client, add_worker(cluster)
+    former = assert_joins(node)
+    path = ATTESTED_NODES.object(record_name(ClusterKey("default", cluster.name), node.machine), "default")
+    record, pair = copy.deepcopy(client.get(path)), copy.deepcopy(pair_of(harness, node.machine))
+    client.delete(path)
+    remove(harness, pair)
+    assert_joins(node.but(chip=chip()).with_new_key())
+    remove(harness, pair_of(harness, node.machine))
+    for one in pair:
+        metadata = {"name": one["metadata"]["name"], "namespace": CONTROLLER_NAMESPACE}
+        client.create(IDENTITY_RESERVATIONS.collection(CONTROLLER_NAMESPACE), {**one, "metadata": metadata})
+    client.patch(path, {"spec": record["spec"]})
+    assert_joins(add_worker(cluster))  # all of this is known by then
+    waits = csr()
+    former.post(waits, former.chip.first())
+    message = harness.wait_for_event("EndorsementKeyUnknown", node.machine)
+    assert f"no TPM is recorded of Machine {node.machine}" in message
+    assert pending(cluster, waits).annotations == {}
+
+
+def pair_of(harness: Harness, machine: str) -> list[dict[str, Any]]:
+    return [one for one in harness.reservations() if one["spec"]["machineRef"]["name"] == machine]
+
+
+def remove(harness: Harness, sides: list[dict[str, Any]]) -> None:
+    for one in sides:
+        path = IDENTITY_RESERVATIONS.object(one["metadata"]["name"], CONTROLLER_NAMESPACE)
+        harness.management.client.delete(path)
 
 
 def test_a_machine_that_is_made_anew_starts_again(harness: Harness, cluster: WorldCluster) -> None:

@@ -278,6 +278,11 @@ class TestNotAttested:
         world.machine(uid="m-2")
         assert "another Cluster object" in (await world.deferred()).message
 
+    async def test_a_former_identity_whose_record_and_pair_were_put_back(self, world: World) -> None:
+        """Both are authentic; another identity of the Machine was attested later."""
+        world.caches.authentic.newest.see(record(identity="ek:2", last_attestation=NOW + timedelta(minutes=1)))
+        assert "an older copy" in (await world.deferred()).message
+
     async def test_forged_reservations(self, world: World) -> None:
         sealed = [reservation(Pair(record().machine, record().identity), side) for side in ReservationSide]
         for one in sealed:
