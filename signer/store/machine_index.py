@@ -19,14 +19,12 @@ from typing import Any, Final, TypeAlias
 from signer.model.addresses import HostName, UnreadableAddress, canonical
 from signer.model.cluster import MACHINE_KIND, MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
+from signer.model.object_sizes import MOST_READINGS
 from signer.model.possible_addresses import possible_readings
 from signer.model.record import MachineKey, unidentified, unidentified_name
 from signer.rules.machine import MachineGone
 from signer.rules.node_name import byoh_host_names, hetzner_bare_metal_names, scale_set_names
 from signer.store.cache import ObjectKey
-
-_MAXIMUM_READINGS: Final = 256
-"""Of all unreadable addresses of one Machine: the limit bounds the memory that a tenant can use."""
 
 Concerned: TypeAlias = Mapping[ClusterKey, frozenset[str]]
 """For each cluster, the provider IDs whose Machines or instances a change concerns."""
@@ -433,4 +431,4 @@ def _unreadable_names(machine: MachineView) -> frozenset[Held]:
     """The readings of the Machine's unreadable addresses; no more than a Machine may have addresses."""
     unreadable = (one for one in machine.addresses if isinstance(one.reading, UnreadableAddress))
     readings = chain.from_iterable(possible_readings(one.address, one.type) for one in unreadable)
-    return frozenset((machine.cluster, name) for name in islice(readings, _MAXIMUM_READINGS))
+    return frozenset((machine.cluster, name) for name in islice(readings, MOST_READINGS))
