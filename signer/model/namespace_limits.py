@@ -19,8 +19,9 @@ class NamespaceLimits:
 
     clusters: int = 5_000
     machines: int = 50_000
+    """A Machine with many or long addresses counts several times."""
     machine_pools: int = 2_000
-    """A pool may list ten thousand instances."""
+    """A pool counts once more for each hundred instances that it lists."""
     kubeadm_configs: int = 50_000
     attested_nodes: int = 100_000
     """Former nodes have records too, until their last certificates expire."""
@@ -44,6 +45,8 @@ class OverLimit:
     count: int
     limit: int
     consequence: str = NOTHING_IS_DECIDED
+    counting: str = ""
+    """Continues the sentence, where large objects count several times."""
 
     @property
     def at_least(self) -> int:
@@ -58,9 +61,9 @@ class OverLimit:
 
     def __str__(self) -> str:
         return (
-            f"namespace {self.namespace} has at least {self.at_least} {self.resource}, and the operator's limit is "
-            f"{self.limit}, so {self.consequence}: delete {self.resource} until {self.returns_at} are "
-            "left, or have the operator raise namespaceLimits in the controller's configuration"
+            f"namespace {self.namespace} has at least {self.at_least} {self.resource}{self.counting}, and the "
+            f"operator's limit is {self.limit}, so {self.consequence}: delete {self.resource} until {self.returns_at} "
+            "are left, or have the operator raise namespaceLimits in the controller's configuration"
         )
 
 

@@ -84,6 +84,11 @@ class _Unreadable:
     message: str
 
 
+def once(value: object) -> int:
+    """``weigh`` of a cache whose objects all count once."""
+    return 1
+
+
 _PARSED: Final = "read"
 """Key of the parse result in an object that was cut down. Its value has a type that JSON cannot produce."""
 
@@ -108,16 +113,18 @@ class Cache(Generic[Value]):
         bound: NamespaceBound | None = None,
         bound_changed: Callable[[str], None] = lambda namespace: None,
         owes: Owes[Value] = OWES_NOTHING,
+        weigh: Callable[[Value], int] = once,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``listed`` is called after each list, ``in_touch_again`` when list or watch works again after a failure.
         ``bound_changed`` is called with a namespace whose objects were dropped because it exceeds ``bound``, or are
-        kept again. ``owes`` says which ones are kept all the same. ``monotonic`` is a clock, in seconds, that measures
-        how long list and watch have failed.
+        kept again. ``owes`` says which ones are kept all the same, and ``weigh`` how often an object counts.
+        ``monotonic`` is a clock, in seconds, that measures how long list and watch have failed.
         """
         self.name = name
         self._bound = bound if bound is not None else NamespaceBound(name, UNLIMITED)
         self._retention = Retention(owes, lambda: self._bound.limit)
+        self._weigh = weigh
         self._bound_changed = bound_changed
         self._listed_in: dict[str, list[JsonObject]] = {}
         """Items of the list under way, by namespace."""
@@ -171,7 +178,7 @@ class Cache(Generic[Value]):
         if self.drops(object_key(manifest)[0]):
             read = self._take_owed(manifest)
             return read.value if isinstance(read, _Readable) else None
-        self._take(manifest)  # a call that works says nothing about the watch
+        self._take_counted(manifest)  # a call that works says nothing about the watch
         return self._values.get(object_key(manifest))
 
     def found(self, manifest: JsonObject) -> None:
@@ -183,7 +190,9 @@ class Cache(Generic[Value]):
 
     def forget(self, namespace: str, name: str) -> None:
         """Remove an object that the controller has just deleted, or found deleted."""
+        before = self._values.get((namespace, name))
         self._set((namespace, name), None)
+        self._count_change((namespace, name), before)
 
     def drops(self, namespace: str) -> bool:
         """Whether the cache keeps no objects of the namespace, or not all: that one is missing says nothing."""
@@ -199,11 +208,7 @@ class Cache(Generic[Value]):
         """See :class:`~signer.kube.watch.Census`."""
         namespace = object_key(item)[0]
         if self._bound.exceeds(namespace):
-            self._log_over(namespace)
-            for key in [key for key in self._versions if key[0] == namespace]:
-                if not self._is_owed(key, self._kept(key)):
-                    self._set(key, None)
-            self._bound_changed(namespace)
+            self._drop(namespace)
 
     def needs_list(self) -> bool:
         """See :class:`~signer.kube.watch.Census`."""
@@ -219,13 +224,19 @@ class Cache(Generic[Value]):
         """
         key, version = object_key(item), _version(item)
         fits = self._bound.fits_listed(key[0])
+        read: _Readable[Value] | _Unreadable | None = None
+        if fits:
+            read = self._read_listed(key, version, item)
+            more = self._more(read)
+            fits = more == 0 or self._bound.fits_listed(key[0], more)
         if not fits:
             for earlier in self._listed_in.pop(key[0], ()):
                 if not self._is_owed(object_key(earlier), earlier[_PARSED], listed=True):
                     earlier.clear()
             if not self._retention.keeps_any:
                 return False
-        read = self._kept(key) if version and self._versions.get(key) == version else self._read(item)
+        if read is None:
+            read = self._read_listed(key, version, item)
         if fits:
             self._listed_in.setdefault(key[0], []).append(item)
         elif not self._is_owed(key, read, listed=True):
@@ -234,6 +245,13 @@ class Cache(Generic[Value]):
         item["metadata"] = {"namespace": key[0], "name": key[1], "resourceVersion": version}
         item[_PARSED] = read
         return True
+
+    def _read_listed(self, key: ObjectKey, version: str, item: JsonObject) -> _Readable[Value] | _Unreadable:
+        return self._kept(key) if version and self._versions.get(key) == version else self._read(item)
+
+    def _more(self, read: _Readable[Value] | _Unreadable) -> int:
+        """How many times an object counts besides once."""
+        return self._weigh(read.value) - 1 if isinstance(read, _Readable) else 0
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
@@ -260,18 +278,26 @@ class Cache(Generic[Value]):
         if self.event_histories:
             self.event_histories.observe((object_key(item), _version(item)))
         if not self.drops(object_key(item)[0]):
-            self._take(item)
-        elif self._retention.keeps_any:
+            self._take_counted(item)
+            return
+        if self._retention.keeps_any:
             self._take_owed(item)
+        if self._weigh is not once:
+            self._bound.may_be_smaller(object_key(item)[0])
 
     def removed(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
         if self.event_histories:
             self.event_histories.observe((object_key(item), GONE))
-        self._bound.removed(object_key(item)[0])
-        self._retention.removed(object_key(item))
-        self._set(object_key(item), None)
+        key = object_key(item)
+        before = self._values.get(key)
+        self._bound.removed(key[0])
+        if self.drops(key[0]) and self._weigh is not once:
+            self._bound.shrank(key[0], self._more(self._read(item)))
+        self._retention.removed(key)
+        self._set(key, None)
+        self._count_change(key, before)
         if uid := _uid(item):
             self._gone[uid] = None
             if len(self._gone) > _REMEMBERED_DELETIONS:
@@ -319,6 +345,31 @@ class Cache(Generic[Value]):
         self._failing_since = self._last_error = None
         if failed:
             self._in_touch_again()
+
+    def _take_counted(self, item: JsonObject) -> None:
+        key = object_key(item)
+        before = self._values.get(key)
+        self._take(item)
+        self._count_change(key, before)
+
+    def _count_change(self, key: ObjectKey, before: Value | None) -> None:
+        """Count an object of a namespace within its limit as often as it counts now, instead of as before."""
+        if self._weigh is once or self.drops(key[0]):
+            return
+        after = self._values.get(key)
+        growth = (0 if after is None else self._weigh(after) - 1) - (0 if before is None else self._weigh(before) - 1)
+        if growth < 0:
+            self._bound.shrank(key[0], -growth)
+        elif growth and self._bound.exceeds(key[0], growth):
+            self._drop(key[0])
+
+    def _drop(self, namespace: str) -> None:
+        """The namespace is over its limit now."""
+        self._log_over(namespace)
+        for key in [key for key in self._versions if key[0] == namespace]:
+            if not self._is_owed(key, self._kept(key)):
+                self._set(key, None)
+        self._bound_changed(namespace)
 
     def _log_over(self, namespace: str) -> None:
         if self.drops(namespace):
@@ -447,6 +498,10 @@ class CacheDeclaration(Generic[Value]):
     """The largest number of objects in one namespace that are kept."""
     owes: Owes[Value] = OWES_NOTHING
     """Says which ones are kept beyond the limit."""
+    weigh: Callable[[Value], int] = once
+    """How often an object counts toward the limit."""
+    counting: str = ""
+    """Which objects count several times, for messages."""
     consequence: str = NOTHING_IS_DECIDED
     """What becomes of a namespace over the limit, for messages."""
     over_limits: OverLimits | None = None
@@ -502,7 +557,9 @@ class CacheRegistry:
         if self._begun:
             raise RuntimeError(f"cache {name} is registered after the caches were started")
         over_limits = declaration.over_limits if declaration.over_limits is not None else self._over_limits
-        bound = NamespaceBound(name, declaration.limit, declaration.consequence, monotonic=self._monotonic)
+        bound = NamespaceBound(
+            name, declaration.limit, declaration.consequence, declaration.counting, monotonic=self._monotonic
+        )
         cache = Cache(
             name,
             declaration.parse,
@@ -512,6 +569,7 @@ class CacheRegistry:
             bound=over_limits.add(bound),
             bound_changed=self._bound_changed,
             owes=declaration.owes,
+            weigh=declaration.weigh,
             monotonic=self._monotonic,
         )
         if isinstance(resource, NotServed):

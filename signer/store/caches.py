@@ -39,6 +39,14 @@ from signer.model.fields import mapping_of, text_of
 from signer.model.floors import Floors
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.namespace_limits import DEFAULT_NAMESPACE_LIMITS, NamespaceLimits
+from signer.model.object_sizes import (
+    MACHINES_COUNT,
+    POLICIES_COUNT,
+    POOLS_COUNT,
+    machine_times,
+    policy_times,
+    pool_times,
+)
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy, stated_mode
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey, record_of
@@ -238,14 +246,29 @@ class Caches:
             version.clusters, cluster_view, self._cluster_changed, limit=limits.clusters
         )
         self.machines: Cache[MachineView] = self._register(
-            version.machines, machine_view, self._machine_changed, limit=limits.machines
+            version.machines,
+            machine_view,
+            self._machine_changed,
+            limit=limits.machines,
+            weigh=machine_times,
+            counting=MACHINES_COUNT,
         )
         self.machine_pools: Cache[MachinePoolView] = self._register(
-            version.machine_pools, machine_pool_view, self._machine_pool_changed, limit=limits.machine_pools
+            version.machine_pools,
+            machine_pool_view,
+            self._machine_pool_changed,
+            limit=limits.machine_pools,
+            weigh=pool_times,
+            counting=POOLS_COUNT,
         )
         """Empty if the management cluster serves none."""
         self.policies: Cache[Policy | UnreadablePolicy] = self._register(
-            NODE_ATTESTATION_POLICIES, self._policy, self._policy_changed, limit=limits.policies
+            NODE_ATTESTATION_POLICIES,
+            self._policy,
+            self._policy_changed,
+            limit=limits.policies,
+            weigh=policy_times,
+            counting=POLICIES_COUNT,
         )
         self.records: Cache[StoredRecord] = self._register(
             ATTESTED_NODES,

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 from signer.model.addresses import HostName, UnreadableAddress, canonical
 from signer.model.cluster import MACHINE_KIND, MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
+from signer.model.object_sizes import MOST_READINGS
 from signer.model.possible_addresses import possible_readings
 from signer.model.record import MachineKey, unidentified, unidentified_name
 from signer.rules.machine import MachineGone
@@ -30,8 +31,6 @@ MOST_OTHERS: Final = 8
 """Maximum number of Machines, and of instances, of one name that a look-up returns. A tenant may give one name to all
 of its Machines, and each request of their nodes looks it up.
 """
-_MAXIMUM_READINGS: Final = 256
-"""Of all unreadable addresses of one Machine: the limit bounds the memory that a tenant can use."""
 
 Concerned: TypeAlias = Mapping[ClusterKey, frozenset[str]]
 """For each cluster, the provider IDs whose Machines or instances a change concerns."""
@@ -454,4 +453,4 @@ def _unreadable_names(machine: MachineView) -> frozenset[Held]:
     """The readings of the Machine's unreadable addresses; no more than a Machine may have addresses."""
     unreadable = (one for one in machine.addresses if isinstance(one.reading, UnreadableAddress))
     readings = chain.from_iterable(possible_readings(one.address, one.type) for one in unreadable)
-    return frozenset((machine.cluster, name) for name in islice(readings, _MAXIMUM_READINGS))
+    return frozenset((machine.cluster, name) for name in islice(readings, MOST_READINGS))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -33,17 +34,25 @@ class NamespaceBound:
         resource: str,
         limit: int,
         consequence: str = NOTHING_IS_DECIDED,
+        counting: str = "",
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``consequence`` says what becomes of a namespace over the limit. ``monotonic`` is a clock, in seconds."""
+        """``consequence`` says what becomes of a namespace over the limit, and ``counting`` which objects count several
+        times, for messages. ``monotonic`` is a clock, in seconds.
+        """
         self.resource = resource
         self.limit = limit
         self.consequence = consequence
-        self._counts: dict[str, int] = {}
-        self._listing: dict[str, int] = {}
-        """The counts of a list under way."""
+        self.counting = counting
+        self._counts: Counter[str] = Counter()
+        self._more: Counter[str] = Counter()
+        """What large objects count besides once, which is part of the counts."""
+        self._listing: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+        """Both, of a list under way."""
         self._over: set[str] = set()
+        self._may_be_smaller = False
+        """Whether a large object of a namespace over the limit has changed, and may count less often."""
         self._lists = TokenBucket(LISTS_AT_ONCE, LIST_AGAIN_SECONDS, monotonic)
 
     def is_over(self, namespace: str) -> bool:
@@ -57,56 +66,82 @@ class NamespaceBound:
 
     def over_limit(self, namespace: str) -> OverLimit:
         """The namespace's count and limit."""
-        return OverLimit(self.resource, namespace, self._counts.get(namespace, 0), self.limit, self.consequence)
+        count = self._counts[namespace]
+        return OverLimit(self.resource, namespace, count, self.limit, self.consequence, self.counting)
 
     # Lists
 
     def list_begins(self) -> None:
         """A list begins; what an earlier one counted before it failed does not count."""
-        self._listing = {}
+        self._listing = Counter(), Counter()
 
-    def fits_listed(self, namespace: str) -> bool:
-        """Count an object of the list; whether it is within the namespace's limit."""
-        count = self._listing[namespace] = self._listing.get(namespace, 0) + 1
-        return count <= self.limit
+    def fits_listed(self, namespace: str, more: int = 0) -> bool:
+        """Count an object of the list, or one that was counted already so many times ``more``; whether it is within the
+        namespace's limit.
+        """
+        counts, of_large = self._listing
+        counts[namespace] += more or 1
+        of_large[namespace] += more
+        return counts[namespace] <= self.limit
 
     def list_ends(self) -> frozenset[str]:
         """The list is complete. Returns the namespaces that are over the limit now and were not, or the reverse."""
-        self._counts, self._listing = self._listing, {}
+        self._counts, self._more = self._listing
+        self._listing = Counter(), Counter()
         over = {namespace for namespace, count in self._counts.items() if count > self.limit}
         changed = frozenset(over ^ self._over)
         self._over = over
+        self._may_be_smaller = False
         return changed
 
     # Events
 
-    def exceeds(self, namespace: str) -> bool:
-        """Count an object that the watch reports as new; whether it takes the namespace over its limit."""
-        count = self._counts[namespace] = self._counts.get(namespace, 0) + 1
-        if count <= self.limit or namespace in self._over:
+    def exceeds(self, namespace: str, more: int = 0) -> bool:
+        """Count an object that the watch reports as new, or so many times ``more`` one that grew; whether it takes the
+        namespace over its limit.
+        """
+        self._counts[namespace] += more or 1
+        self._more[namespace] += more
+        if self._counts[namespace] <= self.limit or namespace in self._over:
             return False
         self._over.add(namespace)
         return True
 
+    def shrank(self, namespace: str, times: int) -> None:
+        """Count an object so many times less often."""
+        _subtract(self._counts, namespace, times)
+        _subtract(self._more, namespace, times)
+
+    def may_be_smaller(self, namespace: str) -> None:
+        """An object of a namespace over its limit has changed: only a list shows how often it counts now. It cannot
+        matter where there are too many objects, however small.
+        """
+        objects = self._counts[namespace] - self._more[namespace]
+        self._may_be_smaller = self._may_be_smaller or objects <= returns_at(self.limit)
+
     def removed(self, namespace: str) -> None:
         """Count an object that the watch reports as deleted."""
-        left = self._counts.get(namespace, 0) - 1
-        if left > 0:
-            self._counts[namespace] = left
-        else:
-            self._counts.pop(namespace, None)
+        _subtract(self._counts, namespace, 1)
 
     def needs_list(self, *, more: bool = False) -> bool:
         """Whether a namespace may be within its limit again, or a list is needed for ``more``, and another list may
         begin now. If true, it must.
         """
         mark = returns_at(self.limit)
-        may_return = any(self._counts.get(namespace, 0) <= mark for namespace in self._over)
-        return (more or may_return) and self._lists.take_if_there()
+        may_return = any(self._counts[namespace] <= mark for namespace in self._over)
+        return (more or may_return or self._may_be_smaller) and self._lists.take_if_there()
 
     def reset(self) -> None:
         """The collection is no longer watched, and nothing of it is kept."""
-        self._counts, self._listing, self._over = {}, {}, set()
+        self._counts, self._more, self._listing = Counter(), Counter(), (Counter(), Counter())
+        self._over, self._may_be_smaller = set(), False
+
+
+def _subtract(counts: Counter[str], namespace: str, times: int) -> None:
+    """What is unknown, as after objects that were too many to be read, counts once."""
+    counts[namespace] -= times
+    if counts[namespace] <= 0:
+        del counts[namespace]
 
 
 class OverLimits:
