@@ -21,8 +21,9 @@ from signer.store.caches import Caches
 
 _LOG = logging.getLogger(__name__)
 READ_SECONDS: Final = 60.0
-"""After this time, requests no longer wait for CAs that could not be read. As long as caches may be out of touch:
-whatever keeps one read from an answer for longer must not stop all Clusters."""
+"""After this time without an answer, requests no longer wait for CAs that could not be read. As long as caches may be
+out of touch: whatever keeps one read from an answer for longer must not stop all Clusters. A large fleet may take
+longer in all."""
 READS_AT_ONCE: Final = 16
 """A quarter of the connections to the management cluster: the Clusters' own tasks start at the same time."""
 ATTEMPT_SECONDS: Final = 10.0
@@ -46,6 +47,7 @@ class AuthoritiesAtStart:
         self._offered: dict[ClusterKey, AuthoritySource] = {}
         """Of Clusters whose task has not started, so that one read serves both."""
         self._until = 0.0
+        self._limit = asyncio.timeout_at(None)
 
     def begin(self) -> None:
         """From now on requests wait. Call this when the caches are filled, before the first Cluster is served."""
@@ -65,10 +67,10 @@ class AuthoritiesAtStart:
         return self._offered.pop(key, None) or self._make(key)
 
     async def run(self) -> None:
-        """Read all CAs. Returns when each read has an answer, or after ``READ_SECONDS``."""
+        """Read all CAs. Returns when each read has an answer, or after ``READ_SECONDS`` without any."""
         count, began = len(self._index.unread), asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout_at(self._until):
+            async with asyncio.timeout_at(self._until) as self._limit:
                 await self._read_all()
             seconds = round(asyncio.get_running_loop().time() - began, 3)
             _LOG.info("the CAs of all Clusters are read", extra={"lookedAt": count, "seconds": seconds})
@@ -106,6 +108,9 @@ class AuthoritiesAtStart:
                     pass  # an answer: this CA signs nothing
             # Also after a defect that one tenant's Secret causes: it must not hold the others.
             self._index.answered(key)
+            self._until = asyncio.get_running_loop().time() + READ_SECONDS
+            if not self._limit.expired():
+                self._limit.reschedule(self._until)
 
 
 def _read_failed(key: ClusterKey, error: BaseException) -> None:

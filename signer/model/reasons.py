@@ -345,7 +345,7 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE: ReasonExplanation(
             "Secret `<cluster>-ca` is missing, cannot be read or has no key, or its CA has expired or just changed. Or "
-            "the controller has just started and is reading the CAs of all Clusters, for a minute at most.",
+            "the controller has just started and reads the CAs of all Clusters, until none is answered for a minute.",
             "Read the message and the policy's condition "
             "[CertificateAuthorityAvailable](troubleshooting.md#the-ca): they say which.",
         ),

@@ -109,7 +109,7 @@ class AuthorityIndex:
             raise Deferred(
                 Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE,
                 "the controller has just started, and has not read the CA of each Cluster yet: another one may have "
-                "this Cluster's. The request is decided when they are read, within a minute; nothing is to be done",
+                "this Cluster's. The request is decided when they are read, or none is answered for a minute",
             )
 
     def loaded(self, cluster: ClusterKey, hashes: AuthorityHashes) -> None:

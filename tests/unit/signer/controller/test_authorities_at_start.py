@@ -32,6 +32,8 @@ class World:
         self.answers: dict[str, list[ApiError | RuntimeError | None]] = {}
         """By Cluster: the failures of its reads in order, then "not found"; None hangs."""
         self.asked: list[str] = []
+        self.held = asyncio.Event()
+        """Reads of Cluster ``held`` wait for it."""
         self.at_start = AuthoritiesAtStart(self.caches, self._source, monotonic=time.monotonic)
         for name in names:
             self.put(name)
@@ -52,6 +54,8 @@ class World:
     async def get(self, path: str) -> dict[str, Any]:
         name = path.rpartition("/")[2].removesuffix("-ca")
         self.asked.append(name)
+        if name == "held":
+            await self.held.wait()
         for answer in self.answers.get(name, [])[:1]:
             del self.answers[name][0]
             if answer is None:
@@ -121,6 +125,20 @@ async def test_after_the_time_nothing_is_waited_for(
     assert world.unread == []
     [warned] = caplog.records
     assert (warned.__dict__["failed"], warned.__dict__["cluster"]) == (1, "ns/b")
+
+
+async def test_each_answer_gives_the_others_more_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A large fleet on a slow machine takes longer in all."""
+    monkeypatch.setattr(authorities_at_start, "READ_SECONDS", 1.0)
+    monkeypatch.setattr(authorities_at_start, "ATTEMPT_SECONDS", 60.0)
+    world = World("a", "held")
+    world.at_start.begin()
+    monkeypatch.setattr(authorities_at_start, "READ_SECONDS", 60.0)
+    asyncio.get_running_loop().call_later(1.1, world.held.set)
+    await world.at_start.run()
+    assert (sorted(world.asked), caplog.records) == (["a", "held"], [])
 
 
 async def test_the_clusters_task_uses_the_same_read() -> None:
