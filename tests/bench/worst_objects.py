@@ -158,7 +158,7 @@ def _config(number: int) -> JsonObject:
 
 
 def _policy(number: int) -> JsonObject:
-    settings = {f"setting-{one}": f"{number}-{one}".ljust(1000, "s") for one in range(1_000)}
+    settings = {f"setting-{one}": f"{number}-{one}".ljust(1000, "s") for one in range(120)}
     return {
         "metadata": _metadata(number, generation=1),
         "spec": {"authorizedAttestors": [{"name": "keyed-mac", "settings": settings}]},

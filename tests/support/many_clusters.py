@@ -18,13 +18,11 @@ from signer.crds import custom_resource_definitions
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTERS_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.testing.api import EmbeddedAPI
 from signer.testing.api.thread import LoopThread
-from signer.testing.certificates import ClusterCertificateAuthority, new_cluster_certificate_authority
+from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.cluster_api import capi_crds
 from signer.testing.world import CONTROLLER_NAMESPACE
 
 _NAMESPACE: Final = "default"
-_AUTHORITIES: Final = 4
-"""Number of CAs, used in turn, because making an RSA key takes a tenth of a second."""
 _BOOKMARK_SECONDS: Final = 60.0
 
 
@@ -38,7 +36,6 @@ class ManyClusters:
         """API servers by Cluster name; each Cluster has Secrets and a policy in the namespace ``default``."""
         self._numbers = itertools.count()
         self._withdrawn: list[EmbeddedAPI] = []
-        self._authorities: list[ClusterCertificateAuthority] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,8 +55,9 @@ class ManyClusters:
     def add(self, count: int, attestor: str, mode: str = "Enforce") -> list[str]:
         """Add ``count`` workload clusters with a policy each; returns their names."""
         names = [f"cluster-{next(self._numbers):05}" for _ in range(count)]
-        for number, name in enumerate(names):
-            authority = self._authority(number)
+        for name in names:
+            # Its own: Clusters with one CA are not Ready. An RSA key takes a tenth of a second to make.
+            authority = new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256)
             api = EmbeddedAPI(
                 ca_certificate=authority.certificate,
                 ca_key=authority.private_key,
@@ -92,11 +90,6 @@ class ManyClusters:
         plural = f"{NODE_ATTESTATION_POLICIES.plural}.{NODE_ATTESTATION_POLICIES.group}"
         return sum(map(_is_ready, self.management.objects(plural, _NAMESPACE)))
 
-    def _authority(self, number: int) -> ClusterCertificateAuthority:
-        while len(self._authorities) < _AUTHORITIES:
-            self._authorities.append(new_cluster_certificate_authority())
-        return self._authorities[number % _AUTHORITIES]
-
     def _put_secret(self, cluster: str, purpose: str, data: dict[str, bytes]) -> None:
         self.management.create(
             {
@@ -115,6 +108,7 @@ def _cluster(name: str) -> dict[str, Any]:
         "kind": "Cluster",
         "metadata": {"name": name, "namespace": _NAMESPACE},
         "spec": {
+            "clusterNetwork": {"services": {"cidrBlocks": ["10.96.0.0/12"]}},
             "controlPlaneEndpoint": {"host": "control-plane.example", "port": 6443},
             "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Test", "name": name},
         },
