@@ -80,7 +80,8 @@ lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/lint-imports
 
 collect: $(STAMP) $(SITE_STAMP) $(CEL_STAMP)  # Each worker would compile all test modules by itself, at the same time
-	@$(PYTEST) -m 'not serial' --collect-only -qqq > /dev/null
+	@mkdir -p build
+	@$(PYTEST) -m 'not serial' --collect-only -qqq > build/collected || { tail -n 40 build/collected; exit 1; }
 
 provision: ## As root on Debian: install etcd, a software TPM, podman and runc, build kube-apiserver; elsewhere: print what is missing
 	@tests/provision/provision.sh tpm image containers

@@ -16,9 +16,12 @@ from attestors.tpm.structures import decode_public
 from attestors.tpm.wire import ENDORSEMENT_PUBLIC_FIELD
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import Purpose
-from tests.integration.tpm.node_tpm import CLUSTER, agent_plugin, field
-from tests.support.software_tpm import SoftwareTPM
+from tests.support.software_tpm import LIBRARY_MISSING, SoftwareTPM
 from tests.unit.attestors.tpm.fixtures import BINDING, NO_SETTINGS, PluginHarness, machine_of
+
+pytest.importorskip("tpm2_pytss", reason=LIBRARY_MISSING, exc_type=ImportError)
+
+from tests.integration.tpm.node_tpm import CLUSTER, agent_plugin, field
 
 pytestmark = pytest.mark.slow
 
