@@ -54,7 +54,7 @@ NOT_COUNTED: Final = (
     f"{ROOT / 'attestors/net/rate_limiter.py'}",
 )
 
-MOST_FILES: Final = 83
+MOST_FILES: Final = 84
 MOST_FILES_BEFORE_IT_IS_JUDGED: Final = 11
 MOST_FILES_BEFORE_THE_FIRST_CHECK: Final = 27
 
