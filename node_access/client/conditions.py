@@ -69,6 +69,10 @@ _TARGETS: Final = Hint("the nodes", "compare the names with the Machines, and lo
 _AGAIN: Final = Hint("new certificates", _SOON, is_usual=True)
 WAITING: Final[Mapping[str, Hint]] = {
     "ApprovalsMissing": Hint("approval", "another person runs: node-access grant approve {name}"),
+    "ApprovalsUnknown": Hint(
+        "the controller, which keeps no approvals of a namespace with too many",
+        "delete AccessApprovals that nothing needs, or ask the operator to raise namespaceLimits.accessApprovals",
+    ),
     "ClusterPaused": Hint("its Cluster, which is paused", "wait, or ask for spec.paused of the Cluster to be unset"),
     "PolicyUnreadable": Hint("a valid NodeAttestationPolicy", "its conditions say what is wrong"),
     "CreatorNotProtected": Hint(

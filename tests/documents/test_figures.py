@@ -115,12 +115,11 @@ THREAT_MODEL = (
     "PKCS#10 request, and bounds on every count",
     f"{WORDS[policy.DEFAULT_CERTIFICATE_DURATION.days]} days by default",
     f"With more than {workqueue.CROWD} of one requester waiting",
-    f"the next re-check, which is within {WORDS[_LONGEST_LOOK_MINUTES]} minutes",
-    f"before the next re-check, {WORDS[_LONGEST_LOOK_MINUTES]} minutes later at most",
-    f"cut back to {bootstrap_token_rules.SHORTEN_TO.seconds // 60} minutes",
+    f"servers before 1.30 for {WORDS[_LONGEST_LOOK_MINUTES]} minutes after `kubeadm upgrade apply`",
     f"it is good for {WORDS[_CHALLENGE_MINUTES]} minutes, and for its own key",
 )
 OPERATING = (
+    f"it is cut back to {bootstrap_token_rules.SHORTEN_TO.seconds // 60} minutes",
     f"work in progress has {WORDS[int(run.DRAIN_SECONDS)]} seconds to finish",
     f"| {cli.EXIT_FAILED} | failed while running | | {cli.EXIT_USAGE} | wrong usage",
     f"{WORDS[int(authority_source.FAILURE_KEPT_SECONDS)]} seconds after a failure",
