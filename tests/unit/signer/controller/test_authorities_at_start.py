@@ -123,7 +123,7 @@ async def test_a_defect_that_one_secret_causes_is_logged_and_holds_no_other(capl
 async def test_after_the_time_nothing_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(authorities_at_start, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(authorities_at_start, "READ_SECONDS", 1.0)
     world = World("a", "b")
     world.answers = {"b": [unreachable() for _ in range(10_000)]}
     await world.run()
@@ -136,12 +136,12 @@ async def test_each_answer_gives_the_others_more_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A large fleet on a slow machine takes longer in all."""
-    monkeypatch.setattr(authorities_at_start, "READ_SECONDS", 1.0)
+    monkeypatch.setattr(authorities_at_start, "READ_SECONDS", 2.0)
     monkeypatch.setattr(authorities_at_start, "ATTEMPT_SECONDS", 60.0)
     world = World("a", "held")
     world.at_start.begin()
     monkeypatch.setattr(authorities_at_start, "READ_SECONDS", 60.0)
-    asyncio.get_running_loop().call_later(1.1, world.held.set)
+    asyncio.get_running_loop().call_later(2.1, world.held.set)
     await world.at_start.run()
     assert (sorted(world.asked), faults(caplog)) == (["a", "held"], [])
 
