@@ -148,10 +148,10 @@ def test_with_roles_in_one_namespace_only_auto_approval_is_removed_and_restored(
         assert world.cluster.wait_until_decided(world.post(renewal, world.as_node(VICTIM))).reason == "Attested"
 
         world.set_mode("Enforce")
-        world.wait_for_auto_approval_removed()
+        world.wait_until_shut()
         assert not set(KUBEADM_BINDINGS) & set(world.bindings())
-        name = world.post(builtin_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
-        world.assert_waits_for_ever(name)
+        request = builtin_client_request(world.name("stock-client"), VICTIM)
+        world.assert_gets_no_client_certificate(request, world.as_token_holder())
         serving = builtin_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
         assert world.cluster.wait_until_decided(world.post(serving, world.as_node(VICTIM))).reason == "Attested"
 
