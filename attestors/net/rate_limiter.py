@@ -1,9 +1,14 @@
-"""How often something is done: the one token bucket, and attempts that come less and less often."""
+"""How often something is done: the one token bucket, one for each key, and attempts that come less and less often."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+_MANY_KEYS: Final = 1024
 
 
 class TokenBucket:
@@ -17,6 +22,11 @@ class TokenBucket:
         self._left = float(at_once)
         """Below zero where tokens were taken beforehand."""
         self._at = clock()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is as a new one is."""
+        return self._refilled() >= self._at_once
 
     def wait_seconds(self, tokens: float = 1) -> float:
         """How long until so many tokens are there; 0 where they are there now."""
@@ -39,6 +49,26 @@ class TokenBucket:
         self._left = min(self._at_once, self._left + (now - self._at) / self._seconds)
         self._at = now
         return self._left
+
+
+class TokenBuckets(Generic[Key]):
+    """A token bucket for each key. Of many keys, the full buckets are forgotten: others choose the keys."""
+
+    def __init__(self, at_once: float, seconds: float, clock: Callable[[], float]) -> None:
+        """See :class:`TokenBucket`."""
+        self._make = partial(TokenBucket, at_once, seconds, clock)
+        self._buckets: dict[Key, TokenBucket] = {}
+        self._many = _MANY_KEYS
+
+    def of(self, key: Key) -> TokenBucket:
+        """The bucket of that key."""
+        found = self._buckets.get(key)
+        if found is None:
+            if len(self._buckets) >= self._many:
+                self._buckets = {one: bucket for one, bucket in self._buckets.items() if not bucket.is_full}
+                self._many = max(_MANY_KEYS, 2 * len(self._buckets))  # so that few look through all
+            found = self._buckets[key] = self._make()
+        return found
 
 
 def attempts(seconds: float, *, first_delay: float, longest_delay: float) -> Iterator[bool]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final, Self
 
-from attestors.net.rate_limiter import TokenBucket
+from attestors.net.rate_limiter import TokenBucket, TokenBuckets
 from signer.kube.errors import Cause, Unreachable
 
 LOOP_SHARE: Final = 0.5
@@ -32,8 +32,6 @@ NAMESPACE_SHARE: Final = 0.1
 """The own shares of all clients of one namespace together: a thousand clusters with two events a second each."""
 NAMESPACE_BURST_SECONDS: Final = 2.5
 """CPU time that may accumulate for them: most of what a thousand connections take when the controller starts."""
-_MANY_NAMESPACES: Final = 1024
-"""With more, those whose clients have used nothing lately are forgotten."""
 LARGE_BYTES: Final = 64 * 1024 * 1024
 """For all responses and events that are being read, beyond ``SMALL_BYTES`` of each."""
 SMALL_BYTES: Final = 512 * 1024
@@ -66,7 +64,7 @@ class ResourceLimits:
         self._shared_bucket = _cpu_time(loop_share, clock)
         self._own_shares = TokenBucket(math.inf, 1.0, clock)
         """What the own shares of these clients may come to together."""
-        self._namespaces: dict[str, TokenBucket] = {}
+        self._namespaces: TokenBuckets[str] = TokenBuckets(NAMESPACE_BURST_SECONDS, 1 / NAMESPACE_SHARE, clock)
         """The same for the clients of each namespace."""
         self.memory = SharedMemory(large_bytes)
 
@@ -82,13 +80,8 @@ class ResourceLimits:
 
     def of_namespace(self, namespace: str) -> ResourceLimits:
         """The same limits, for the clients of one namespace's Clusters: their own shares are bounded together, too."""
-        if namespace not in self._namespaces and len(self._namespaces) >= _MANY_NAMESPACES:
-            for name, bucket in list(self._namespaces.items()):
-                if not bucket.wait_seconds(NAMESPACE_BURST_SECONDS):  # it is full, as a new one is
-                    del self._namespaces[name]
-        new = TokenBucket(NAMESPACE_BURST_SECONDS, 1 / NAMESPACE_SHARE, self._clock)
         limits = copy.copy(self)
-        limits._own_shares = self._namespaces.setdefault(namespace, new)
+        limits._own_shares = self._namespaces.of(namespace)
         return limits
 
     def rate_limiter(self) -> RateLimiter:

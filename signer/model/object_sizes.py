@@ -6,13 +6,12 @@ instances, and some infrastructure providers write many addresses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from signer.model.addresses import UnreadableAddress
 from signer.model.cluster import MachineView
 from signer.model.machine_pool import MachinePoolView
-from signer.model.policy import Policy
+from signer.model.policy import Policy, settings_bytes
 from signer.model.possible_addresses import MAXIMUM_READINGS
 
 INSTANCES: Final = 100
@@ -24,8 +23,8 @@ without a reading counts as the readings that the index keeps of it.
 CHARACTERS: Final = 4096
 MOST_READINGS: Final = 256
 """Of all addresses of one Machine without a reading, in the index."""
-SETTINGS_SIZE: Final = 16 * 1024
-"""A policy counts once more for so many characters and values in its attestors' settings."""
+SETTINGS_BYTES: Final = 16 * 1024
+"""A policy counts once more for so many bytes of its attestors' settings, as JSON."""
 POLICIES_COUNT: Final = " (one with large settings counts several times)"
 POOLS_COUNT: Final = f" (one with many instances counts once more for each {INSTANCES})"
 MACHINES_COUNT: Final = " (one with many or long addresses or annotations counts several times)"
@@ -40,22 +39,7 @@ def policy_times(policy: object) -> int:
     """How often a policy counts. One that cannot be read counts once: its settings are not kept."""
     if not isinstance(policy, Policy):
         return 1
-    return 1 + sum(_size_of(one.settings) for one in policy.authorized_attestors) // SETTINGS_SIZE
-
-
-def _size_of(settings: object) -> int:
-    """The number of values and of their characters. Not by recursion: a tenant chooses the depth."""
-    size, left = 0, [settings]
-    while left:
-        one = left.pop()
-        size += 1
-        if isinstance(one, str):
-            size += len(one)
-        elif isinstance(one, Mapping):
-            left += [*one.keys(), *one.values()]
-        elif isinstance(one, list):
-            left += one
-    return size
+    return 1 + settings_bytes(policy.authorized_attestors) // SETTINGS_BYTES
 
 
 def machine_times(machine: MachineView) -> int:
@@ -78,7 +62,7 @@ __all__ = [
     "MOST_READINGS",
     "POLICIES_COUNT",
     "POOLS_COUNT",
-    "SETTINGS_SIZE",
+    "SETTINGS_BYTES",
     "machine_times",
     "policy_times",
     "pool_times",

@@ -6,7 +6,7 @@ Tenants write policies. So a policy only chooses among the options that the cont
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
@@ -307,13 +307,22 @@ def _attestors(items: Any) -> tuple[AuthorizedAttestor, ...]:
         if provider in {attestor.provider for attestor in attestors}:
             raise InvalidPolicy(f"{path}.name: {provider} is listed twice")
         attestors.append(AuthorizedAttestor(provider, _object(item, "settings", f"{path}.settings")))
-    _require_small([attestor.settings for attestor in attestors])
+    _require_small(attestors)
     return tuple(attestors)
 
 
-def _require_small(settings: list[Mapping[str, Any]]) -> None:
+def settings_bytes(attestors: Iterable[AuthorizedAttestor]) -> int:
+    """The size of the attestors' settings, as JSON.
+
+    Raises:
+        TypeError, ValueError, OverflowError, RecursionError: they are none.
+    """
+    return len(msgspec.json.encode([attestor.settings for attestor in attestors]))
+
+
+def _require_small(attestors: Iterable[AuthorizedAttestor]) -> None:
     try:
-        size = len(msgspec.json.encode(settings))
+        size = settings_bytes(attestors)
     except (TypeError, ValueError, OverflowError, RecursionError):
         raise InvalidPolicy("spec.authorizedAttestors: the settings are not JSON that can be read") from None
     if size > MAXIMUM_SETTINGS_BYTES:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from attestors.net.rate_limiter import TokenBucket
+from attestors.net.rate_limiter import TokenBuckets
 from signer.model.authority_sharing import NOT_SHARED, AuthorityHashes, SharedAuthorities, SharingGroups
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
@@ -53,7 +53,6 @@ class AuthorityIndex:
         self._exists = exists
         self._served_here = served_here
         self._wake = wake
-        self._monotonic = monotonic
         self._loaded: dict[ClusterKey, AuthorityHashes] = {}
         """Read while this replica served the Cluster."""
         self._at_start: dict[ClusterKey, AuthorityHashes] = {}
@@ -66,7 +65,7 @@ class AuthorityIndex:
         """Clusters whose status arrived while there was no controller key."""
         self._clusters: dict[str, set[ClusterKey]] = {}
         """The Clusters that a hash counts for, from either source."""
-        self._wakes: dict[ClusterKey, TokenBucket] = {}
+        self._wakes: TokenBuckets[ClusterKey] = TokenBuckets(WAKES_AT_ONCE, WAKE_AGAIN_SECONDS, monotonic)
         self._unread: set[ClusterKey] = set()
         self._held: set[ClusterKey] = set()
         """Clusters that had a request wait for those that are not read."""
@@ -145,7 +144,6 @@ class AuthorityIndex:
         read, sealed = self._forget_read(cluster), self._sealed.pop(cluster, _NONE)
         self._published.pop(cluster, None)
         self._unverified.discard(cluster)
-        self._wakes.pop(cluster, None)
         self._changed(cluster, read | sealed.all, frozenset())
         self.answered(cluster)
 
@@ -215,8 +213,5 @@ class AuthorityIndex:
     def _wake_others(self, cluster: ClusterKey, hashes: Iterable[str]) -> None:
         concerned = (other for one in hashes for other in self._clusters.get(one, ()) if other != cluster)
         for other in dict.fromkeys(islice(concerned, MOST_WOKEN)):
-            bucket = self._wakes.get(other)
-            if bucket is None:
-                bucket = self._wakes[other] = TokenBucket(WAKES_AT_ONCE, WAKE_AGAIN_SECONDS, self._monotonic)
-            if bucket.take_if_there():
+            if self._wakes.of(other).take_if_there():
                 self._wake(other)

@@ -24,9 +24,10 @@ from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, NODE_AT
 from signer.kube.watch import list_and_watch
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
+from signer.model.namespace_limits import NOTHING_IS_DECIDED
 from signer.store.cluster_api import NotServed
 from signer.store.event_history import GONE, EventHistories
-from signer.store.namespace_bound import NOTHING_IS_DECIDED, UNLIMITED, NamespaceBound, OverLimits
+from signer.store.namespace_bound import UNLIMITED, NamespaceBound, OverLimits
 from signer.store.retention import OWES_NOTHING, Owes, Retention
 
 Value = TypeVar("Value")

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from attestors.net.rate_limiter import TokenBucket
-from signer.model.namespace_limits import NOTHING_IS_DECIDED as NOTHING_IS_DECIDED
-from signer.model.namespace_limits import OverLimit, returns_at
+from signer.model.namespace_limits import NOTHING_IS_DECIDED, OverLimit, returns_at
 
 UNLIMITED: Final = sys.maxsize
 LISTS_AT_ONCE: Final = 2

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from attestors.contract import IPAddress
-from attestors.net.rate_limiter import TokenBucket
+from attestors.net.rate_limiter import TokenBuckets
 from signer.kube.calls import GetListCreateReplace
 from signer.kube.client import JsonObject
 from signer.kube.coalescing_cache import CoalescingCache
@@ -66,8 +66,7 @@ class Records:
         """``monotonic`` is a clock, in seconds."""
         self._client = client
         self._caches = caches
-        self._monotonic = monotonic
-        self._list_rates: dict[str, TokenBucket] = {}
+        self._list_rates: TokenBuckets[str] = TokenBuckets(LISTS_AT_ONCE, LIST_AGAIN_SECONDS, monotonic)
         """Of lists, by namespace."""
         self._lists: CoalescingCache[None] = CoalescingCache(time.monotonic, lambda nothing: 0)
 
@@ -82,7 +81,7 @@ class Records:
             Deferred: they were listed too often, for Clusters that were unpaused or made anew.
         """
         while isinstance(unlisted := self._caches.records_barrier.state_of(cluster), UnlistedNamespace):
-            if seconds := self._rate_of(unlisted.namespace).wait_seconds():
+            if seconds := self._list_rates.of(unlisted.namespace).wait_seconds():
                 raise Deferred(
                     Reason.RESERVATION_PENDING,
                     "the records of the namespace are listed again in a moment: its Clusters are unpaused, or made "
@@ -103,12 +102,8 @@ class Records:
                 Reason.RESERVATION_PENDING, "the Cluster's records are to be listed again", timedelta(seconds=0.1)
             )
 
-    def _rate_of(self, namespace: str) -> TokenBucket:
-        new = TokenBucket(LISTS_AT_ONCE, LIST_AGAIN_SECONDS, self._monotonic)
-        return self._list_rates.setdefault(namespace, new)
-
     async def _list(self, unlisted: UnlistedNamespace) -> None:
-        self._rate_of(unlisted.namespace).take()
+        self._list_rates.of(unlisted.namespace).take()
         self._caches.records_barrier.list_begins(unlisted)
         pages = self._client.list_pages(ATTESTED_NODES.collection(unlisted.namespace))
         async with contextlib.aclosing(pages):

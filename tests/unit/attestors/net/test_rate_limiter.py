@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from attestors.net.rate_limiter import TokenBucket
+from attestors.net.rate_limiter import TokenBucket, TokenBuckets
 from signer.controller.telemetry import recorder
 from signer.kube.resource_limits import BURST_SECONDS, LOOP_SHARE, OWN_SHARE, ResourceLimits
 
@@ -93,3 +93,19 @@ def test_the_bounds_are_those_of_the_parts_that_have_one() -> None:
     assert (BURST_SECONDS, LOOP_SHARE, OWN_SHARE) == (0.25, 0.5, 0.002)
     assert (recorder.BURST, recorder.REFILL_SECONDS) == (25, 300.0)
     assert (recorder.NORMAL_BURST, recorder.NORMAL_PER_SECOND) == (100, 5.0)
+
+
+def test_each_key_has_a_bucket_of_its_own() -> None:
+    buckets: TokenBuckets[str] = TokenBuckets(1, 10.0, Clock())
+    assert [buckets.of(key).take_if_there() for key in ("a", "a", "b")] == [True, False, True]
+
+
+def test_of_many_keys_the_used_ones_are_remembered_and_the_full_ones_forgotten() -> None:
+    clock = Clock()
+    buckets: TokenBuckets[int] = TokenBuckets(1, 10.0, clock)
+    assert all(buckets.of(key).take_if_there() for key in range(3000)), "each begins full"
+    assert not any(buckets.of(key).take_if_there() for key in range(3000)), "a used one is renewed by time alone"
+    clock.now += 10.0
+    for key in range(3000, 20_000):
+        buckets.of(key)
+    assert len(buckets._buckets) <= 6000 + 1

@@ -12,7 +12,7 @@ from signer.model.cluster import machine_view
 from signer.model.decision import Deferred
 from signer.model.floors import NO_FLOORS
 from signer.model.namespace_limits import NamespaceLimits
-from signer.model.object_sizes import ADDRESSES, SETTINGS_SIZE, machine_times
+from signer.model.object_sizes import ADDRESSES, SETTINGS_BYTES, machine_times
 from signer.model.possible_addresses import MAXIMUM_READINGS
 from signer.model.seal import ControllerKeys
 from signer.store.caches import Caches
@@ -148,9 +148,9 @@ def test_large_settings_of_policies_count() -> None:
         attestors = [{"name": "keyed-mac", "settings": {"texts": ["x" * size]}}]
         return [{"metadata": metadata, "spec": {"authorizedAttestors": attestors}}]
 
-    caches.policies.replaced(policies(2 * SETTINGS_SIZE))
+    caches.policies.replaced(policies(2 * SETTINGS_BYTES))
     caches.require_current("team-a")
-    caches.policies.replaced(policies(3 * SETTINGS_SIZE))
+    caches.policies.replaced(policies(3 * SETTINGS_BYTES))
     with pytest.raises(Deferred) as waits:
         caches.require_current("team-a")
     assert "large settings" in waits.value.defer.message
