@@ -30,6 +30,8 @@ from aiohttp import (
     ServerDisconnectedError,
     TCPConnector,
 )
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -56,16 +58,24 @@ class Upgraded(ClientWebSocketResponse):
 
     async def end(self, within_seconds: float = CLOSE_SECONDS) -> None:
         """Send what is buffered and a close message, and wait for the server's; then drop the connection."""
-        connection = self._response.connection
-        transport = None if connection is None else connection.transport
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_seconds):
                     await self.close()
         finally:
             self._response.close()
-            if transport is not None:
-                transport.abort()  # closing it would wait for a server that does not read
+
+
+class _Connector(TCPConnector):
+    """Drops each connection that aiohttp gives back. To close it would wait, for up to 30 seconds, for a server that
+    neither reads nor ends TLS (asyncio's ``SSL_SHUTDOWN_TIMEOUT``).
+    """
+
+    async def connect(self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout) -> Connection:  # noqa: ASYNC109
+        connection = await super().connect(req, traces, timeout)
+        if connection.transport is not None:
+            connection.add_callback(connection.transport.abort)
+        return connection
 
 
 class WebSocketSession:
@@ -78,7 +88,7 @@ class WebSocketSession:
         if self._session is not None:
             raise RuntimeError("a session is opened once")
         self._session = ClientSession(
-            connector=TCPConnector(limit=0, force_close=True),
+            connector=_Connector(limit=0, force_close=True),
             cookie_jar=DummyCookieJar(),
             timeout=ClientTimeout(total=None),
             auto_decompress=False,

@@ -286,6 +286,18 @@ def test_stock_ssh_reaches_the_container_on_its_node(
 # doctor
 
 
+@contextlib.contextmanager
+def granted(gateway: GatewayOfTest, alice: Alice) -> Iterator[Path]:
+    """The folder of a grant, which ends with the block."""
+    assert alice.run("grant create", WHERE).returncode == 0
+    (name,) = grants(gateway)
+    try:
+        (folder,) = alice.home.glob(".ssh/node-access/grants/*/config")
+        yield folder.parent
+    finally:
+        assert alice.run("grant revoke", name).returncode == 0
+
+
 def test_doctor_says_whether_gateway_and_node_answer(
     gateway: GatewayOfTest, node: NodeMode, pod: Pod, alice: Alice
 ) -> None:
@@ -296,25 +308,20 @@ def test_doctor_says_whether_gateway_and_node_answer(
         shown = alice.run("doctor").stdout
         return "".join(shown[shown.find("containers") :].split()) if "containers" in shown else ""
 
-    def says(text: str) -> bool:
-        return "".join(text.split()) in told()
+    def expect_said(text: str) -> None:
+        said = told()
+        assert "".join(text.split()) in said, (said, node.log("sshd")[-2000:])
 
     assert told() == ""
-    with Statuses(gateway):
-        assert alice.run("grant create", WHERE).returncode == 0
-    assert says(f"ok {WHERE}: the gateway 127.0.0.1 port {gateway.port} answers, and its host key is known")
-    assert says("copies files by SFTP")
-    (name,) = grants(gateway)
-    (folder,) = alice.home.glob(".ssh/node-access/grants/*")
-    known = (folder / "known_hosts").read_text()
-    (folder / "known_hosts").write_text(known.replace(known.split()[2], key_line(public_key_of(node.key)).split()[1]))
-    assert says(f"FAILED {WHERE}: what answers at 127.0.0.1 port {gateway.port} has a host key that is not")
-    assert alice.run("grant revoke", name).returncode == 0
-    with Statuses(gateway, names_gateway=False, node=node):
-        assert alice.run("grant create", WHERE).returncode == 0
-    assert says(f"the node {node.node.network.address} port {PORT} answers, and its host key is known")
-    (name,) = grants(gateway)
-    assert alice.run("grant revoke", name).returncode == 0
+    with Statuses(gateway), granted(gateway, alice) as folder:
+        expect_said(f"ok {WHERE}: the gateway 127.0.0.1 port {gateway.port} answers, and its host key is known")
+        expect_said("copies files by SFTP")
+        known = (folder / "known_hosts").read_text()
+        other = key_line(public_key_of(node.key)).split()[1]
+        (folder / "known_hosts").write_text(known.replace(known.split()[2], other))
+        expect_said(f"FAILED {WHERE}: what answers at 127.0.0.1 port {gateway.port} has a host key that is not")
+    with Statuses(gateway, names_gateway=False, node=node), granted(gateway, alice):
+        expect_said(f"the node {node.node.network.address} port {PORT} answers, and its host key is known")
     assert told() == ""
 
 

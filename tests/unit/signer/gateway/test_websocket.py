@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import socket
 import ssl
 
 import pytest
@@ -187,6 +189,35 @@ async def test_an_answer_that_is_no_handshake(
     async with raw_server(authority, script, context=tls) as server:
         assert isinstance(await refusal(server.connection, session), UnexpectedAnswer)
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [http_answer(b"no", status="403 Forbidden"), b"HTTP/1.1 101 Switching Protocols\r\n\r\n"],
+    ids=["refused", "no handshake"],
+)
+async def test_a_server_that_does_not_end_tls_keeps_no_connection(
+    authority: Authority, tls: ssl.SSLContext, session: WebSocketSession, answer: bytes
+) -> None:
+    """The connection ends, although the server does not answer the end of TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+
+        def serve() -> None:
+            accepted, _ = listener.accept()
+            accepted.settimeout(20)
+            with tls.wrap_socket(accepted, server_side=True) as served:
+                assert served.recv(65536).startswith(b"GET ")
+                served.sendall(answer)
+                with socket.socket(fileno=served.detach()) as raw, contextlib.suppress(ConnectionResetError):
+                    raw.settimeout(20)
+                    while raw.recv(65536):
+                        pass
+
+        server = Server(port=listener.getsockname()[1], authority=authority.certificate)
+        served = asyncio.create_task(asyncio.to_thread(serve))
+        assert isinstance(await refusal(server.connection, session), ApiError)
+        await served
 
 
 async def test_nobody_listens(authority: Authority, session: WebSocketSession, unused_port: int) -> None:
