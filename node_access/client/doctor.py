@@ -42,8 +42,8 @@ _EFFECTIVE: Final[Mapping[str, tuple[str, ...]]] = {
     "globalknownhostsfile": ("none",),
 }
 """As ``ssh -G`` prints them."""
-_WITHOUT_LOGIN: Final = ("PreferredAuthentications=none", "BatchMode=yes", "ConnectTimeout=10", "LogLevel=ERROR")
-_ANSWER_SECONDS: Final = 30.0
+_WITHOUT_LOGIN: Final = ("PreferredAuthentications=none", "BatchMode=yes", "ConnectTimeout=20", "LogLevel=ERROR")
+_ANSWER_SECONDS: Final = 60.0
 _REFUSED: Final = "Permission denied"
 _OTHER_KEY: Final = "Host key verification failed"
 """As ssh says them."""
