@@ -124,6 +124,7 @@ async def test_an_endless_refusal_ends(
         await response.prepare(request)
         while True:
             await response.write(b"x" * 1000)
+            await asyncio.sleep(0)  # otherwise, the end of the connection would never be told
 
     async with aiohttp_server(authority, handler, context=tls) as server:
         assert isinstance(await refusal(server.connection, session), ServerError)

@@ -315,6 +315,7 @@ async def test_a_caller_that_reads_slowly_stops_the_server(
         while not websocket.closed:
             await websocket.send_bytes(b"\x01" + PIECE)
             sent += len(PIECE)
+            await asyncio.sleep(0)  # otherwise, the end of the connection would never be told
 
     async with api_server(authority, tls, session, script) as opened:
         stream = await exec_stream(opened.api, POD, "app", ["yes"], tty=False)
