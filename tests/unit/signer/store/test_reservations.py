@@ -226,7 +226,7 @@ def test_random_interleavings_of_four(scenario: Scenario, draws: list[int], cras
 
 
 @pytest.mark.slow
-@settings(max_examples=6000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_SCENARIOS, _DRAWS, _CRASHES)
 def test_many_random_interleavings_of_four(scenario: Scenario, draws: list[int], crashes: set[int]) -> None:
     _run_at_random(scenario, draws, crashes)
