@@ -6,7 +6,6 @@ import asyncio
 import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.records import LIST_AGAIN_SECONDS, LISTS_AT_ONCE, RecordChanged, Records
+from signer.store.records import RecordChanged, Records
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
@@ -449,8 +448,19 @@ async def test_clusters_that_appear_together_share_a_list_and_a_later_one_needs_
     assert world.api.calls == [("list", COLLECTION)] * 2
 
 
-async def test_a_cluster_that_is_unpaused_all_the_time_causes_a_bounded_number_of_lists(world: World) -> None:
-    """Each would read all records of its namespace, of which there may be a hundred thousand."""
+@pytest.mark.parametrize(("records", "lists", "again"), [(0, 100, 0.1), (60_000, 2, 2.3), (100_000, 1, 0.2)])
+async def test_a_cluster_that_is_unpaused_all_the_time_causes_a_bounded_number_of_lists(
+    world: World, records: int, lists: int, again: float
+) -> None:
+    """Each reads all records of its namespace, so these count: where there are few, a new Cluster hardly waits."""
+    await moved(world)
+    (record,) = world.api.objects.values()
+
+    async def pages(path: str) -> AsyncGenerator[dict[str, Any], None]:
+        world.api.calls.append(("list", path))
+        yield {"items": [record] * records if path == COLLECTION else []}
+
+    world.api.list_pages = pages  # type: ignore[method-assign]
     elsewhere = ClusterKey("team-b", CLUSTER.name)
 
     async def unpaused(key: ClusterKey = CLUSTER) -> None:
@@ -458,17 +468,19 @@ async def test_a_cluster_that_is_unpaused_all_the_time_causes_a_bounded_number_o
         world.caches.clusters.applied(cluster(key))
         await world.records.require_listed(key)
 
-    for _ in range(LISTS_AT_ONCE):
+    for _ in range(lists):
         await unpaused()
     for _ in range(100):
         with pytest.raises(Deferred, match="too often") as waits:
             await unpaused()
-        assert waits.value.defer.retry_after == timedelta(seconds=LIST_AGAIN_SECONDS)
-    assert len(world.api.calls) == LISTS_AT_ONCE
+        seconds = waits.value.defer.retry_after
+        assert seconds is not None
+        assert seconds.total_seconds() == pytest.approx(again)
+    assert len(world.api.calls) == lists
     await unpaused(elsewhere)
-    world.now += LIST_AGAIN_SECONDS
+    world.now += again + 0.001
     await unpaused()
-    assert len(world.api.calls) == LISTS_AT_ONCE + 2
+    assert len(world.api.calls) == lists + 2
 
 
 async def test_one_that_is_unpaused_while_it_is_listed_is_listed_again(world: World) -> None:
