@@ -38,13 +38,17 @@ from signer.store.authentic_records import InTheWay, NothingInTheWay, NotKept, U
 from signer.store.caches import Caches, UnlistedNamespace
 
 _LOG = logging.getLogger(__name__)
-LISTED_AT_ONCE: Final = 100_000
-LISTED_PER_SECOND: Final = 10_000
-"""How many records of one namespace are listed at once, and then each second. A tenant may unpause its Clusters all the
+LISTS_AT_ONCE: Final = 10
+LIST_AGAIN_SECONDS: Final = 10.0
+"""After ``LISTS_AT_ONCE``, one list of a namespace's records in this time: a tenant may unpause its Clusters all the
 time, and have a hundred thousand records.
 """
-LIST_COUNTS: Final = 1_000
-"""A list counts as so many records, beside those in it."""
+LONG_LIST_SECONDS: Final = 1.0
+"""A list that takes less counts as that part of one, so that a new Cluster among few records hardly waits. The time
+bounds what a list costs, however large its records are.
+"""
+LEAST_COUNT: Final = 0.01
+"""The part of a list that each counts as at least."""
 
 
 class RecordChanged(FactsChanged):
@@ -68,8 +72,9 @@ class Records:
         """``monotonic`` is a clock, in seconds."""
         self._client = client
         self._caches = caches
-        self._list_rates: TokenBuckets[str] = TokenBuckets(LISTED_AT_ONCE, 1 / LISTED_PER_SECOND, monotonic)
-        """Of listed records, by namespace."""
+        self._list_rates: TokenBuckets[str] = TokenBuckets(LISTS_AT_ONCE, LIST_AGAIN_SECONDS, monotonic)
+        """Of lists, by namespace."""
+        self._monotonic = monotonic
         self._lists: CoalescingCache[None] = CoalescingCache(time.monotonic, lambda nothing: 0)
 
     async def require_listed(self, cluster: ClusterKey) -> None:
@@ -83,7 +88,7 @@ class Records:
             Deferred: they were listed too often, for Clusters that were unpaused or made anew.
         """
         while isinstance(unlisted := self._caches.records_barrier.state_of(cluster), UnlistedNamespace):
-            if seconds := self._list_rates.of(unlisted.namespace).wait_seconds(LIST_COUNTS):
+            if seconds := self._list_rates.of(unlisted.namespace).wait_seconds(LEAST_COUNT):
                 raise Deferred(
                     Reason.RESERVATION_PENDING,
                     "the records of the namespace are listed again in a moment: its Clusters are unpaused, or made "
@@ -106,12 +111,19 @@ class Records:
 
     async def _list(self, unlisted: UnlistedNamespace) -> None:
         rate = self._list_rates.of(unlisted.namespace)
-        rate.take(LIST_COUNTS)
+        rate.take()
+        began = self._monotonic()
+        try:
+            await self._list_now(unlisted)
+        finally:
+            part = (self._monotonic() - began) / LONG_LIST_SECONDS
+            rate.take(min(1.0, max(LEAST_COUNT, part)) - 1.0)  # gives back the rest
+
+    async def _list_now(self, unlisted: UnlistedNamespace) -> None:
         self._caches.records_barrier.list_begins(unlisted)
         pages = self._client.list_pages(ATTESTED_NODES.collection(unlisted.namespace))
         async with contextlib.aclosing(pages):
             async for page in pages:
-                rate.take(len(page["items"]))
                 cooperative_yield = CooperativeYield()
                 for item in page["items"]:
                     if not isinstance(item, dict):

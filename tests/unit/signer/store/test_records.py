@@ -23,7 +23,7 @@ from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.records import RecordChanged, Records
+from signer.store.records import LEAST_COUNT, LIST_AGAIN_SECONDS, LISTS_AT_ONCE, RecordChanged, Records
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
@@ -448,39 +448,73 @@ async def test_clusters_that_appear_together_share_a_list_and_a_later_one_needs_
     assert world.api.calls == [("list", COLLECTION)] * 2
 
 
-@pytest.mark.parametrize(("records", "lists", "again"), [(0, 100, 0.1), (60_000, 2, 2.3), (100_000, 1, 0.2)])
+@pytest.mark.parametrize(("seconds", "counts"), [(0.0, LEAST_COUNT), (0.4, 0.4), (1.0, 1.0), (3.0, 1.0)])
+@pytest.mark.parametrize("fails", [False, True])
 async def test_a_cluster_that_is_unpaused_all_the_time_causes_a_bounded_number_of_lists(
-    world: World, records: int, lists: int, again: float
+    world: World, seconds: float, counts: float, fails: bool
 ) -> None:
-    """Each reads all records of its namespace, so these count: where there are few, a new Cluster hardly waits."""
-    await moved(world)
-    (record,) = world.api.objects.values()
+    """Each list reads all records of its namespace, and takes so many seconds."""
 
     async def pages(path: str) -> AsyncGenerator[dict[str, Any], None]:
         world.api.calls.append(("list", path))
-        yield {"items": [record] * records if path == COLLECTION else []}
+        world.now += seconds
+        yield {"items": [None] if fails else []}
 
     world.api.list_pages = pages  # type: ignore[method-assign]
-    elsewhere = ClusterKey("team-b", CLUSTER.name)
 
-    async def unpaused(key: ClusterKey = CLUSTER) -> None:
+    async def unpaused(key: ClusterKey) -> float:
         world.caches.clusters.applied(cluster(key, paused=True))
         world.caches.clusters.applied(cluster(key))
-        await world.records.require_listed(key)
+        return await seconds_to_wait(world, key)
 
-    for _ in range(lists):
-        await unpaused()
-    for _ in range(100):
-        with pytest.raises(Deferred, match="too often") as waits:
-            await unpaused()
-        seconds = waits.value.defer.retry_after
-        assert seconds is not None
-        assert seconds.total_seconds() == pytest.approx(again)
-    assert len(world.api.calls) == lists
-    await unpaused(elsewhere)
-    world.now += again + 0.001
-    await unpaused()
-    assert len(world.api.calls) == lists + 2
+    waited = 0
+    while world.now < 100.0:
+        waits = await unpaused(CLUSTER)
+        world.now += waits + 1e-6 if waits else 0.0
+        waited += bool(waits)
+    assert waited > 0
+    left = LISTS_AT_ONCE + world.now / LIST_AGAIN_SECONDS - len(world.api.calls) * counts
+    assert -1.0 <= left < 1.0
+    assert await unpaused(ClusterKey("team-b", CLUSTER.name)) == 0, "another namespace"
+
+
+async def test_lists_count_while_they_last(world: World) -> None:
+    """A Cluster may be unpaused again while its namespace is listed, and another request needs the next list."""
+    held = asyncio.Event()
+
+    async def pages(path: str) -> AsyncGenerator[dict[str, Any], None]:
+        world.api.calls.append(("list", path))
+        await held.wait()
+        yield {"items": []}
+
+    world.api.list_pages = pages  # type: ignore[method-assign]
+    tasks = []
+    for _ in range(3 * LISTS_AT_ONCE):
+        world.caches.clusters.applied(cluster(paused=True))
+        world.caches.clusters.applied(cluster())
+        tasks.append(asyncio.create_task(seconds_to_wait(world, CLUSTER)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert 1 < len(world.api.calls) <= LISTS_AT_ONCE
+    held.set()
+    await asyncio.gather(*tasks)
+
+
+async def seconds_to_wait(world: World, key: ClusterKey) -> float:
+    """What is asked for; 0 where the records were listed, or could not be."""
+    try:
+        await world.records.require_listed(key)
+    except UnexpectedAnswer:
+        return 0.0
+    except Deferred as waits:
+        return retry_of(waits)
+    return 0.0
+
+
+def retry_of(waits: Deferred) -> float:
+    assert "too often" in waits.defer.message
+    assert waits.defer.retry_after is not None
+    return waits.defer.retry_after.total_seconds()
 
 
 async def test_one_that_is_unpaused_while_it_is_listed_is_listed_again(world: World) -> None:
