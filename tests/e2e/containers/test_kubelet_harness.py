@@ -24,7 +24,7 @@ from tests.support.containers.node import LeftBehind, Node
 from tests.support.containers.pods import Pod, distroless_container, pod_manifest, shell_container
 from tests.support.containers.runtime import CRUN, CRUN_PROGRAM, RUNC_ROOT
 from tests.support.kubectl import find_kubectl
-from tests.support.processes import Programs
+from tests.support.processes import Programs, wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -251,3 +251,33 @@ def test_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         straggler.wait()
         node.close()
     assert traces(node) == []
+
+
+def test_what_another_program_starts_meanwhile_is_not_of_the_node() -> None:
+    """The kernel gives the number of a namespace that has ended to the next one."""
+    try:
+        node = Node()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    others = []
+    with contextlib.ExitStack() as stack:
+        end = node.programs.close
+
+        def end_and_start_others() -> None:
+            end()
+            for _ in range(20):
+                other = subprocess.Popen(["unshare", "--mount", "sleep", "60"])
+                stack.callback(other.wait)
+                stack.callback(other.kill)
+                others.append(other)
+            wait_until(lambda: all(has_own_namespaces(other.pid) for other in others), "they run")
+
+        node.programs.close = end_and_start_others  # type: ignore[method-assign]
+        node.close()
+        assert [other.poll() for other in others] == [None] * 20
+    assert traces(node) == []
+
+
+def has_own_namespaces(pid: int) -> bool:
+    """Whether ``unshare`` has become the program that it starts."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0")

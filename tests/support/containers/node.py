@@ -27,6 +27,7 @@ from tests.support.processes import Program, ProgramFailed, Programs, wait_until
 _OWN_FOLDERS: Final = ("run", "var/lib", "var/log")
 _COMMAND_SECONDS: Final = 120
 _END_SECONDS: Final = 10
+_NAMESPACES: Final = ("mnt", "pid", "net")
 _INTERFACE: Final = "eth0"
 _RANDOM: Final = random.SystemRandom()
 _ATTEMPTS: Final = 50
@@ -78,7 +79,8 @@ class Node(ClosedAtTheEnd):
         self.programs = Programs("node-attestation-node-")
         self.process_id = 0
         """Of the node's first process, as this machine sees it."""
-        self._namespaces: frozenset[str] = frozenset()
+        self._namespaces: Mapping[str, int] = {}
+        """Their names, and open files of them: without those, the kernel gives a name again once its namespace ends."""
         self._link = ""
         self._is_ended = False
         with self.closed_on_failure():
@@ -127,6 +129,8 @@ class Node(ClosedAtTheEnd):
                     os.kill(self.process_id, signal.SIGKILL)
             self.programs.close()
         try:
+            wait_until(lambda: not any(self._processes()), "no process of the node is left", _END_SECONDS)
+            self._forget_namespaces()
             wait_until(lambda: not self._remains(), "nothing of the node is left", _END_SECONDS)
         except TimeoutError:
             raise LeftBehind("\n".join(self._remains())) from None
@@ -144,7 +148,14 @@ class Node(ClosedAtTheEnd):
             raise MissingPart(f"no namespaces for a node: {' '.join(str(failure).split())}") from None
         [first] = Path(f"/proc/{holder.process.pid}/task/{holder.process.pid}/children").read_text().split()
         self.process_id = int(first)
-        self._namespaces = frozenset(os.readlink(f"/proc/{first}/ns/{kind}") for kind in ("mnt", "pid", "net"))
+        folder = Path("/proc", first, "ns")
+        self._namespaces = {os.readlink(folder / kind): os.open(folder / kind, os.O_RDONLY) for kind in _NAMESPACES}
+
+    def _forget_namespaces(self) -> None:
+        """The network interface and the mounts end with them, and other nodes may have their names."""
+        namespaces, self._namespaces = self._namespaces, {}
+        for opened in namespaces.values():
+            os.close(opened)
 
     def _connect(self) -> NodeNetwork:
         """Lay a cable between this machine and the node. Its name is the lock of the node's number."""
@@ -188,8 +199,8 @@ class Node(ClosedAtTheEnd):
         """Those in one of its namespaces, and those in one of its control groups."""
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                own = {os.readlink(folder / "ns" / kind) for kind in ("mnt", "pid", "net")}
-                if own & self._namespaces or f"/{self.control_group}" in (folder / "cgroup").read_text():
+                own = {os.readlink(folder / "ns" / kind) for kind in _NAMESPACES}
+                if own & self._namespaces.keys() or f"/{self.control_group}" in (folder / "cgroup").read_text():
                     yield int(folder.name), (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
 
 
