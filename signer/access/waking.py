@@ -12,7 +12,8 @@ from signer.access.store import StoredBastion, StoredGrant, stored_bastion, stor
 from signer.kube.resources import ACCESS_APPROVALS, ACCESS_GRANTS, BASTIONS
 from signer.model.access import AccessApproval, GrantReference, parse_access_approval
 from signer.model.cluster import ClusterKey
-from signer.store.cache import Cache, CacheDeclaration, ObjectKey, Scope
+from signer.store.cache import Cache, ObjectKey
+from signer.store.cache_registry import CacheDeclaration, Scope
 from signer.store.caches import Caches
 from signer.store.namespace_bound import OverLimits
 

@@ -41,7 +41,8 @@ from signer.rotation.record import (
     stored_rotation,
 )
 from signer.store.authentic_records import preserved_fields
-from signer.store.cache import CacheDeclaration, ObjectKey, Scope
+from signer.store.cache import ObjectKey
+from signer.store.cache_registry import CacheDeclaration, Scope
 from signer.store.caches import Caches
 
 _KIND: Final = "CertificateAuthorityRotation"

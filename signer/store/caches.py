@@ -57,7 +57,8 @@ from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine, NoneNear,
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
 from signer.store.authentic_reservations import AuthenticReservations
 from signer.store.authority_index import AuthorityIndex
-from signer.store.cache import Cache, CacheDeclaration, CacheRegistry, Changed, ObjectKey, OutOfTouch, Scope, Value
+from signer.store.cache import Cache, Changed, ObjectKey, OutOfTouch, Value
+from signer.store.cache_registry import CacheDeclaration, CacheRegistry, Scope
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.controller_key import ControllerKey
 from signer.store.machine_index import Concerned, MachineIndex, NameIndex

@@ -29,7 +29,7 @@ from signer.model.reservation import Pair, ReservationSide
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rules.machine import MachineGone
 from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine
-from signer.store import cache as cache_module
+from signer.store import cache_registry
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import (
     ALL_PROVIDER_IDS,
@@ -323,7 +323,7 @@ async def test_records_are_listed_after_clusters(world: World, monkeypatch: pyte
     async def no_key(client: Client) -> None:
         """The controller key has tests of its own."""
 
-    monkeypatch.setattr(cache_module, "list_and_watch", list_once)
+    monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)
     await world.caches.run(cast("Client", None))
     assert begun[-1].endswith("/attestednodes")
@@ -364,7 +364,7 @@ async def test_no_collection_is_held_whole_while_it_is_listed(world: World, monk
     async def no_key(client: Client) -> None:
         """The controller key has tests of its own."""
 
-    monkeypatch.setattr(cache_module, "list_and_watch", list_once)
+    monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)
     await world.caches.run(cast("Client", None))
     assert len(held) == 6

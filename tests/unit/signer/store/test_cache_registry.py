@@ -19,16 +19,9 @@ from signer.model.decision import Deferred
 from signer.model.fields import mapping_of
 from signer.model.floors import NO_FLOORS
 from signer.model.seal import ControllerKeys
-from signer.store import cache as cache_module
-from signer.store.cache import (
-    AlreadyRegistered,
-    Cache,
-    CacheDeclaration,
-    CacheRegistry,
-    InTouch,
-    ObjectKey,
-    Scope,
-)
+from signer.store import cache_registry
+from signer.store.cache import Cache, InTouch, ObjectKey
+from signer.store.cache_registry import AlreadyRegistered, CacheDeclaration, CacheRegistry, Scope
 from signer.store.caches import OUT_OF_TOUCH_SECONDS, REACHED_AGAIN, Caches, ProviderIDs
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from tests.unit.signer.store.silent_watch import SilentWatch
@@ -88,7 +81,7 @@ async def watched_paths(
     async def no_key(client: Client) -> None:
         """The controller key has tests of its own."""
 
-    monkeypatch.setattr(cache_module, "list_and_watch", list_once)
+    monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
     monkeypatch.setattr(wing.caches.controller_key, "run", no_key)
     await wing.caches.run(cast("Client", None))
     return begun
