@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ResourceNotServed
@@ -18,6 +18,7 @@ from signer.model.fields import mapping_of, text_of
 from signer.store.event_history import GONE, EventHistories
 from signer.store.namespace_bound import UNLIMITED, NamespaceBound
 from signer.store.retention import OWES_NOTHING, Owes, Retention
+from signer.store.unreadable_log import UnreadableLog
 
 Value = TypeVar("Value")
 ObjectKey: TypeAlias = tuple[str, str]
@@ -90,10 +91,10 @@ _PARSED: Final = "read"
 class Cache(Generic[Value]):
     """A sink of ``list_and_watch`` that keeps every object as a parsed value.
 
-    An object for which ``parse`` raises ValueError is left out, and logged once for each change: another client wrote
-    it. Of a namespace over its limit nothing is kept (:mod:`signer.store.namespace_bound`) but what still owes an end
-    (:mod:`signer.store.retention`): the other objects are dropped, which ``changed`` cannot tell from deletions, so
-    that a caller asks :meth:`drops` first.
+    An object for which ``parse`` raises ValueError is left out and logged (:mod:`signer.store.unreadable_log`): another
+    client wrote it. Of a namespace over its limit nothing is kept (:mod:`signer.store.namespace_bound`) but what still
+    owes an end (:mod:`signer.store.retention`): the other objects are dropped, which ``changed`` cannot tell from
+    deletions, so that a caller asks :meth:`drops` first.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Cache(Generic[Value]):
         self._bound_changed = bound_changed
         self._listed_in: dict[str, list[JsonObject]] = {}
         """Items of the list under way, by namespace."""
+        self._unreadable_log = UnreadableLog(name, monotonic)
         self._monotonic = monotonic
         self._failing_since: float | None = None
         self._last_activity_at = monotonic()
@@ -380,7 +382,7 @@ class Cache(Generic[Value]):
         if not isinstance(read, _Readable | _Unreadable):
             read = self._read(item)
         if isinstance(read, _Unreadable):
-            _LOG.warning("ignored an object that cannot be read", extra=_fields(self.name, key, read.message))
+            self._unreadable_log.left_out(*key, read.message)
             self._set(key, None)
         else:
             self._set(key, read.value)
@@ -442,7 +444,3 @@ def _uid(manifest: JsonObject) -> str:
 
 def _version(manifest: JsonObject) -> str:
     return text_of(mapping_of(manifest, "metadata"), "resourceVersion")
-
-
-def _fields(resource: str, key: ObjectKey, error: str) -> dict[str, Any]:
-    return {"resource": resource, "namespace": key[0], "object": key[1], "error": error}

@@ -55,6 +55,7 @@ from signer.store import caches as inventory
 from signer.store import controller_key
 from signer.store import garbage_collection as garbage_collector
 from signer.store import removed_bindings as removed_bindings
+from signer.store import unreadable_log
 from tests.documents.markdown import OPERATING_GUIDE, ROOT
 
 REGION_CERTIFICATES = ROOT / "attestors/aws/document/region_certificates"
@@ -117,6 +118,7 @@ THREAT_MODEL = (
     f"With more than {workqueue.CROWD} of one requester waiting",
     f"servers before 1.30 for {WORDS[_LONGEST_LOOK_MINUTES]} minutes after `kubeadm upgrade apply`",
     f"it is good for {WORDS[_CHALLENGE_MINUTES]} minutes, and for its own key",
+    f"{unreadable_log.LOG_BURST} log lines at once, then one in {unreadable_log.LOG_INTERVAL_SECONDS:.0f} seconds",
 )
 OPERATING = (
     f"it is cut back to {bootstrap_token_rules.SHORTEN_TO.seconds // 60} minutes",
