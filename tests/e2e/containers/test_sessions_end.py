@@ -73,7 +73,7 @@ def test_a_session_is_in_the_containers_control_group_and_ends_by_itself(node: C
     code, groups = run(node, node.certificate(OPENS), "cat /proc/self/cgroup; id -u; exit 9")
     assert (code, groups.splitlines()[-1]) == (9, b"65532")
     assert b"\n0::/node-access-" in groups  # as the container's own namespace shows it
-    assert node.connections_to_containers() == ""
+    wait_until(lambda: node.connections_to_containers() == "", "the unit is gone")
 
 
 @pytest.mark.parametrize("terminal", [(), ("-tt",)], ids=["streams", "terminal"])
