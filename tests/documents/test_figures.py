@@ -52,10 +52,9 @@ from signer.model.lease import JITTER_FACTOR, ElectionTimes
 from signer.rules import bootstrap_token as bootstrap_token_rules
 from signer.rules import shape
 from signer.store import caches as inventory
-from signer.store import controller_key
+from signer.store import controller_key, unreadable_log
 from signer.store import garbage_collection as garbage_collector
 from signer.store import removed_bindings as removed_bindings
-from signer.store import unreadable_log
 from tests.documents.markdown import OPERATING_GUIDE, ROOT
 
 REGION_CERTIFICATES = ROOT / "attestors/aws/document/region_certificates"
