@@ -108,7 +108,8 @@ class CacheRegistry:
         self._in_touch_again = in_touch_again
         self._monotonic = monotonic
         self._registered: tuple[_Registered, ...] = ()
-        self._needed: tuple[Cache[Any], ...] = ()
+        self.needed_by_decisions: tuple[Cache[Any], ...] = ()
+        """The caches that decisions need, which each decision looks at."""
         self._begun = False
 
     def register(self, declaration: CacheDeclaration[Value]) -> Cache[Value]:
@@ -145,16 +146,12 @@ class CacheRegistry:
         path = resource.collection(self._namespaces[declaration.scope])
         self._registered += (_Registered(cache, declaration, path),)
         if needed:
-            self._needed += (cache,)
+            self.needed_by_decisions += (cache,)
         return cache
 
     def watched(self) -> Iterator[Cache[Any]]:
         """Every registered cache."""
         return (one.cache for one in self._registered)
-
-    def needed_by_decisions(self) -> tuple[Cache[Any], ...]:
-        """The caches that decisions need."""
-        return self._needed
 
     def start(self, tasks: asyncio.TaskGroup, client: ListWatch) -> None:
         """Keep every cache up to date as long as ``tasks`` run."""
@@ -189,7 +186,7 @@ class CacheRegistry:
 
     async def filled(self) -> None:
         """Wait for the first list of every cache that decisions need."""
-        for cache in self._needed:
+        for cache in self.needed_by_decisions:
             await cache.filled.wait()
 
 

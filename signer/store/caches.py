@@ -480,7 +480,7 @@ class Caches:
                 key is not available.
         """
         self.authentic.require_keys()
-        for cache in self.registry.needed_by_decisions():
+        for cache in self.registry.needed_by_decisions:
             touch = cache.touch()
             if isinstance(touch, OutOfTouch) and touch.seconds > OUT_OF_TOUCH_SECONDS:
                 raise Deferred(

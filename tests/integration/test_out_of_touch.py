@@ -11,7 +11,7 @@ from signer.kube.backoff import Backoff
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.kube.watch import list_and_watch
 from signer.kube.workqueue import WorkQueue
-from signer.store import cache, caches
+from signer.store import cache_registry, caches
 from signer.testing.api import Request
 from tests.integration.fixtures import CONTROLLER_USER, Harness, assert_readable, node_of, pending, provider_id
 from tests.support.processes import wait_until
@@ -28,7 +28,7 @@ def _reads_machines(request: Request) -> bool:
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = Backoff(base_seconds=0.02, maximum_seconds=0.2, jitter=0.5)
-    monkeypatch.setattr(cache, "list_and_watch", partial(list_and_watch, backoff=soon))
+    monkeypatch.setattr(cache_registry, "list_and_watch", partial(list_and_watch, backoff=soon))
     monkeypatch.setattr(caches, "OUT_OF_TOUCH_SECONDS", 0.0)
     monkeypatch.setattr(caches, "OUT_OF_TOUCH_RETRY_SECONDS", 0.05)
 

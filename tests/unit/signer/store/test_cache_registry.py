@@ -208,7 +208,7 @@ def test_a_cache_of_an_unserved_resource_stays_empty_and_blocks_nothing() -> Non
 
 def test_the_built_in_caches_are_all_needed_by_decisions() -> None:
     wing = Wing()
-    names = [cache.name for cache in wing.caches.registry.needed_by_decisions()]
+    names = [cache.name for cache in wing.caches.registry.needed_by_decisions]
     assert names == ["clusters", "machines", "nodeattestationpolicies", "attestednodes", "identityreservations"]
 
 
