@@ -27,11 +27,15 @@ class UnreadableLog:
 
     def left_out(self, namespace: str, name: str, error: str) -> None:
         """Log that the object was left out because of this error, or once that further ones are not logged."""
-        of_namespace = {"resource": self._resource, "namespace": namespace}
         if self._limits.of(namespace).take_if_there():
             self._omits.discard(namespace)
-            extra = {**of_namespace, "object": name, "error": error}
-            _LOG.warning("ignored an object that cannot be read", extra=extra)
+            _LOG.warning(
+                "ignored an object that cannot be read",
+                extra={"resource": self._resource, "namespace": namespace, "object": name, "error": error},
+            )
         elif namespace not in self._omits:
             self._omits.add(namespace)
-            _LOG.warning("ignored further objects that cannot be read, and does not log each", extra=of_namespace)
+            _LOG.warning(
+                "ignored further objects that cannot be read, and does not log each",
+                extra={"resource": self._resource, "namespace": namespace},
+            )
