@@ -23,7 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers playground test access interleavings rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive release man site provision constraints hashes generate clean
+.PHONY: help demo demo-rotation demo-ssh demo-access demo-containers playground test access rotation rotation-load lint collect fast lowest late mutation bench containers logins profile soak fuzz audit sbom node-archive release man site provision constraints hashes generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -68,9 +68,6 @@ rotation: $(STAMP) provision ## Whole rotations of CAs on real API servers under
 
 access: $(STAMP) provision ## Grants killed at each write, bastions with a fault in every call; minutes
 	NODE_ATTESTATION_ACCESS=1 $(PYTEST) tests/integration/access tests/integration/bastions tests/integration/test_access_client.py tests/e2e/test_bastion_pods.py
-
-interleavings: $(STAMP) ## Every interleaving of two controllers' reservations with two crashes each: minutes
-	NODE_ATTESTATION_INTERLEAVINGS=1 $(PYTEST) tests/unit/signer/store/test_reservations.py tests/unit/signer/store/test_releases.py
 
 rotation-load: $(STAMP) provision ## A whole rotation of all authorities under the load of NODES (default 50); 20 minutes, on a quiet machine
 	NODE_ATTESTATION_ROTATION_NODES=$(or $(NODES),50) $(PYTEST) -s -o faulthandler_timeout=0 tests/e2e/rotation/test_rotation_under_load.py

@@ -115,12 +115,6 @@ def client(
         process.communicate()
 
 
-def wait_until_nothing_is_left(node: AccessNode, processes: str) -> None:
-    """The client ends with its connection; the kernel and systemd take a moment longer with the rest."""
-    wait_until(lambda: node.processes(processes) == [], "the processes end", timeout=END_SECONDS)
-    wait_until(lambda: node.connections() == set(), "the unit ends", timeout=END_SECONDS)
-
-
 def revoke(node: AccessNode, certificate: SignedCertificate, name: str = "revoked_keys") -> float:
     """Revoke it by its serial; returns when."""
     entry = CertificateRevocations(AnyAuthority(), serials=(SerialRange.single(certificate.certificate.serial),))
@@ -133,7 +127,8 @@ def test_a_session_ends_with_its_certificate(node: AccessNode) -> None:
     with client(node, certificate, NODE, "sleep 1001") as session:
         session.logged_in()
         session.ended(certificate.certificate.valid_before)
-    wait_until_nothing_is_left(node, "sleep 1001")
+    assert node.processes("sleep 1001") == []
+    assert node.connections() == set()
 
 
 # What a session may be: tests 50 to 56, each ended by a revocation and by the certificate's end.
@@ -215,7 +210,8 @@ def test_every_kind_of_session_ends(node: AccessNode, reason: str) -> None:
             since = time.time()
         for session in sessions:
             session.ended(since)
-    wait_until_nothing_is_left(node, "sleep 105[0-9]|sftp-server")
+    assert node.processes("sleep 105[0-9]|sftp-server") == []
+    assert node.connections() == set()
     journal = node.journal()
     for session in sessions:
         assert re.search(rf"\(serial {session.serial}, CA \S+ ends: {reason}\n", journal)
@@ -236,7 +232,7 @@ def test_sessions_that_share_a_connection_end_together(node: AccessNode, tmp_pat
         for other in others:
             assert other.wait(timeout=10) != 0
             other.communicate()
-    wait_until_nothing_is_left(node, "^sleep 106")
+    assert node.processes("^sleep 106") == []
 
 
 # Who gets in.

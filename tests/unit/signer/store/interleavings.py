@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
@@ -41,8 +40,6 @@ from tests.unit.signer.store.scenario import (
 )
 
 SEALS: Final = ReservationSeals(KEYS)
-CRASHES_IN_THE_LARGEST: Final = 2 if os.environ.get("NODE_ATTESTATION_INTERLEAVINGS") else 1
-"""``make interleavings`` has two there, too: that takes a minute of a core."""
 
 
 _VERIFIED: Final[dict[tuple[str, str], bool]] = {}

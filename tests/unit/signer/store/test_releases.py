@@ -11,7 +11,7 @@ import pytest
 from signer.model import record as record_module
 from signer.model.reservation import ReservationSide
 from signer.store import reservations
-from tests.unit.signer.store.interleavings import CRASHES_IN_THE_LARGEST, World, explore
+from tests.unit.signer.store.interleavings import World, explore
 from tests.unit.signer.store.scenario import End, ExistingSide, Scenario, pair
 
 OLD: Final = pair("old", "a")
@@ -49,7 +49,7 @@ def test_every_interleaving_with_a_joining_node(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_interleaving_with_a_joining_node_and_crashes(name: str) -> None:
-    assert explore(SCENARIOS[name], crashes=CRASHES_IN_THE_LARGEST if name == LARGE else 2) > 2
+    assert explore(SCENARIOS[name], crashes=2) > 2
 
 
 def alone(scenario: Scenario) -> World:

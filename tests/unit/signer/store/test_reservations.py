@@ -28,16 +28,7 @@ from signer.store.reservations import Reservations
 from tests.support.reservations import ATTESTED, KEYS, reservation_spec
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
-from tests.unit.signer.store.interleavings import (
-    CRASHES_IN_THE_LARGEST,
-    Calls,
-    Violation,
-    Watch,
-    World,
-    drive,
-    explore,
-    inventory_of,
-)
+from tests.unit.signer.store.interleavings import Calls, Violation, Watch, World, drive, explore, inventory_of
 from tests.unit.signer.store.scenario import (
     NAMESPACE,
     VERSION,
@@ -142,7 +133,7 @@ def test_every_interleaving_of_two(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_interleaving_of_two_with_crashes(name: str) -> None:
-    assert explore(SCENARIOS[name], crashes=CRASHES_IN_THE_LARGEST if name in LARGE else 2) > 2
+    assert explore(SCENARIOS[name], crashes=2) > 2
 
 
 @pytest.mark.slow
