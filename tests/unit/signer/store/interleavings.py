@@ -2,20 +2,22 @@
 
 Each actor is a controller that reserves one pair, as a coroutine without an event loop: one step carries out the call
 it stands at and runs on to the next. What the world must be like is checked after every step (:meth:`World._check`).
+
+A world is data alone, since ``programs`` keeps what the actors' code does: the explorer goes on with copies.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
-from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
 from attestors.contract import Security
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import IDENTITY_RESERVATIONS, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
-from signer.model.decision import Deferred, Refused
 from signer.model.floors import NO_FLOORS
 from signer.model.reservation import Pair, Reservation, ReservationSeals, ReservationSide, parse_reservation
 from signer.model.seal import Authentic
@@ -25,6 +27,7 @@ from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.event_history import GONE, EventHistories, EventHistory, ObservedEvent, Order
 from signer.store.reservations import Reservations
 from tests.support.reservations import ATTESTED, KEYS
+from tests.unit.signer.store.programs import Answer, Call, Client, FollowedWatch, Following, Moment, Program
 from tests.unit.signer.store.scenario import (
     MAXIMUM_CALLS,
     NAMESPACE,
@@ -56,13 +59,6 @@ class Violation(AssertionError):
     """The protocol violated an invariant; the message contains the schedule."""
 
 
-class _Point:
-    """Yields to the scheduler."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
 class World:
     """The management API's objects, the actors, and the events so far."""
 
@@ -71,7 +67,6 @@ class World:
         self.schedule: list[str] = []
         self.objects: dict[str, JsonObject] = {}
         self._sides: dict[str, Reservation] = {}
-        self.versions = 0
         self.log: list[ObservedEvent] = []
         """The watch events of reservations, in order."""
         self.followed: dict[int, int] = {}
@@ -81,7 +76,10 @@ class World:
         """AttestedNodes by path."""
         self.events = list(scenario.events)
         self.actors: list[Actor] = []
-        self._coroutines: dict[int, Any] = {}
+        self._programs: dict[tuple[Pair, bool], Program] = {}
+        """Those of all copies."""
+        self._moments: dict[int, Moment] = {}
+        """Where each actor stands."""
         for number, existing in enumerate(scenario.before):
             annotations = {"attestation.cluster.x-k8s.io/contested": "true"} if existing.contested else {}
             self.put(existing.pair.name(existing.side), f"before-{number}", existing.spec(), annotations)
@@ -89,6 +87,16 @@ class World:
             self.start(wanted)
         for abandoned in scenario.released:
             self.start(abandoned, releases=True)
+
+    def copied(self) -> World:
+        """Another world, in which everything is the same."""
+        made = copy.copy(self)
+        made.schedule, made.log, made.events = [*self.schedule], [*self.log], [*self.events]
+        made.objects, made._sides, made.followed = dict(self.objects), dict(self._sides), dict(self.followed)
+        made.machines, made.records = set(self.machines), dict(self.records)
+        made._moments = dict(self._moments)
+        made.actors = [actor.copied() for actor in self.actors]
+        return made
 
     def put(self, name: str, uid: str, spec: JsonObject, annotations: JsonObject, version: str = "") -> JsonObject:
         """Create an object, or a new version of it; versions that were returned before are unchanged."""
@@ -112,14 +120,9 @@ class World:
         actor = Actor(len(self.actors), wanted, releases)
         actor.excused = short_name(wanted.machine) not in self.machines or self._may_be_displaced(wanted)
         self.actors.append(actor)
-        caches = inventory_of(self, actor)
-        for name in self.scenario.machines:
-            if name.startswith("s"):
-                caches.machines.applied(machine_manifest(name))
-        reservations = Reservations(Calls(self, actor), caches)
-        coroutine = reservations.release(wanted) if releases else reservations.reserve(wanted, NoRecord(), ATTESTED)
-        self._coroutines[actor.number] = coroutine
-        coroutine.send(None)
+        if (wanted, releases) not in self._programs:
+            self._programs[wanted, releases] = _program(self.scenario, wanted, releases=releases)
+        self._go_on(actor, self._programs[wanted, releases].first)
         self._check()
         return actor
 
@@ -147,7 +150,7 @@ class World:
             actor = self.actors[int(number)]
             if kind == "crash":
                 actor.end = End.CRASHED
-                self._coroutines.pop(actor.number).close()
+                self.followed.pop(actor.number, None)
             else:
                 self._step(actor)
         self._check()
@@ -166,24 +169,113 @@ class World:
                 actor.excused = True
 
     def _step(self, actor: Actor) -> None:
-        try:
-            self._coroutines[actor.number].send(None)
-        except StopIteration:
-            actor.end = End.RELEASED if actor.releases else End.HOLDS
-        except Refused:
-            actor.end = End.REFUSED
-        except Deferred:
-            actor.end = End.DEFERRED
-        else:
-            self.require(actor.calls < MAXIMUM_CALLS, f"actor {actor.number} does not end")
+        moment = self._moments[actor.number]
+        assert moment.call is not None
+        self._go_on(actor, moment.after(self.answer(actor, moment.call)))
+        self.require(actor.end is not End.RUNNING or actor.calls < MAXIMUM_CALLS, f"actor {actor.number} does not end")
         if actor.end is not End.RUNNING:
             actor.told.clear()
             actor.ended_at = len(self.schedule)
+
+    def _go_on(self, actor: Actor, moment: Moment) -> None:
+        self._moments[actor.number], actor.end = moment, moment.end
+        if moment.following is Following.BEGINS:
+            self.followed[actor.number] = len(self.log)
+        elif moment.following is Following.ENDS:
+            self.followed.pop(actor.number, None)
 
     def run_alone(self, actor: Actor) -> None:
         """Run one actor to its end, without steps of others."""
         while actor.end is End.RUNNING:
             self.happen(f"step {actor.number}")
+
+    # What calls do
+
+    def answer(self, actor: Actor, call: Call) -> Answer:
+        """Carry out one call, or one wait for the watch."""
+        if call.method == "expect":
+            answer = self.hears(actor, call.body)
+        else:
+            answer = self._carried_out(actor, call)
+            actor.calls += 1
+        # An actor acts only on its responses: its calls are those of one coroutine.
+        actor.told.append(answer.told)
+        return answer
+
+    def hears(self, actor: Actor, expected: Sequence[ObservedEvent]) -> Answer:
+        """Events come as late as they can: no later than the one that is waited for."""
+        keys = {key for key, _ in expected}
+        event_history = EventHistory()
+        for heard in self.log[self.followed[actor.number] :]:
+            if heard[0] in keys:
+                event_history.observe(heard)
+            if heard == expected[-1]:
+                break
+        try:
+            event_history.expect(expected, 0).send(None)
+        except StopIteration as ended:
+            return Answer(ended.value.value, ended.value)
+        raise AssertionError("nothing is left to wait for")
+
+    def _carried_out(self, actor: Actor, call: Call) -> Answer:
+        match call.method:
+            case "get":
+                return self._get(call.path)
+            case "create":
+                return self._create(actor, call)
+            case "patch":
+                return self._patch(actor, call)
+            case _:
+                return self._delete(call)
+
+    def _get(self, path: str) -> Answer:
+        name = path.rpartition("/")[2]
+        if path == MACHINES_V1BETA2.object(name, "team-a"):
+            return Answer("there", machine_manifest(name)) if name in self.machines else _refused(NotFound)
+        if path == MACHINE_POOLS_V1BETA2.object(POOL, "team-a"):
+            instances = sorted(one for one in self.machines if one.startswith("i"))
+            return Answer(f"lists {instances}", pool_manifest(instances)) if instances else _refused(NotFound)
+        if path in self.records:
+            return Answer("recorded", self.records[path])
+        return _told(self.objects[name]) if name in self.objects else _refused(NotFound)
+
+    def _create(self, actor: Actor, call: Call) -> Answer:
+        assert call.path == IDENTITY_RESERVATIONS.collection(NAMESPACE)
+        assert (call.body["apiVersion"], call.body["kind"]) == (
+            IDENTITY_RESERVATIONS.api_version,
+            "IdentityReservation",
+        )
+        name = call.body["metadata"]["name"]
+        if name == actor.wanted.name(ReservationSide.MACHINE):
+            actor.attempts += 1
+            actor.told.clear()
+        if name in self.objects:
+            return _refused(AlreadyExists)
+        return _told(self.put(name, actor.new_version(), call.body["spec"], {}))
+
+    def _patch(self, actor: Actor, call: Call) -> Answer:
+        name, metadata = call.path.rpartition("/")[2], call.body["metadata"]
+        if (fault := self._precondition(name, metadata["uid"], metadata["resourceVersion"])) is not None:
+            return fault
+        found = self.objects[name]
+        annotations = {**found["metadata"]["annotations"], **metadata["annotations"]}
+        spec: JsonObject = {**found["spec"], **(call.body.get("spec") or {})}
+        kept = {key: value for key, value in annotations.items() if value is not None}
+        return _told(self.put(name, metadata["uid"], spec, kept, actor.new_version()))
+
+    def _delete(self, call: Call) -> Answer:
+        name = call.path.rpartition("/")[2]
+        if (fault := self._precondition(name, call.uid, call.resource_version)) is not None:
+            return fault
+        return Answer("deleted", self.pop(name))
+
+    def _precondition(self, name: str, uid: str | None, resource_version: str | None) -> Answer | None:
+        if name not in self.objects:
+            return _refused(NotFound)
+        metadata = self.objects[name]["metadata"]
+        if uid not in (None, metadata["uid"]) or resource_version not in (None, metadata["resourceVersion"]):
+            return _refused(Conflict)
+        return None
 
     # Invariants
 
@@ -300,10 +392,6 @@ class World:
     def _view(self) -> list[str]:
         return [f"{_describe(side)} {side.resource_version}" for side in self._sides.values()]
 
-    def close(self) -> None:
-        for coroutine in self._coroutines.values():
-            coroutine.close()
-
 
 def conflicts(one: Pair, wanted: Pair) -> bool:
     """Whether both pairs exclude each other and ``one`` need not be displaced."""
@@ -312,93 +400,27 @@ def conflicts(one: Pair, wanted: Pair) -> bool:
     return one.identity.digest == wanted.identity.digest and one.machine != wanted.machine
 
 
-class Calls:
-    """One actor's client."""
+class Calls(Client):
+    """One actor's client, without a scheduler: :func:`drive` runs through its calls."""
 
     def __init__(self, world: World, actor: Actor) -> None:
         self._world = world
         self._actor = actor
 
-    async def get(self, path: str) -> JsonObject:
-        await _Point()
-        name = path.rpartition("/")[2]
-        if path == MACHINES_V1BETA2.object(name, "team-a"):
-            if name not in self._world.machines:
-                raise self._refuse(NotFound(name))
-            self._tell("there")
-            return machine_manifest(name)
-        if path == MACHINE_POOLS_V1BETA2.object(POOL, "team-a"):
-            instances = sorted(one for one in self._world.machines if one.startswith("i"))
-            if not instances:
-                raise self._refuse(NotFound(name))
-            self._tell(f"lists {instances}")
-            return pool_manifest(instances)
-        if path in self._world.records:
-            self._tell("recorded")
-            return self._world.records[path]
-        return self._return(self._found(name))
+    async def _ask(self, call: Call) -> Any:
+        return self._world.answer(self._actor, call).take()
 
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        await _Point()
-        assert path == IDENTITY_RESERVATIONS.collection(NAMESPACE)
-        assert (body["apiVersion"], body["kind"]) == (IDENTITY_RESERVATIONS.api_version, "IdentityReservation")
-        name = body["metadata"]["name"]
-        if name == self._actor.wanted.name(ReservationSide.MACHINE):
-            self._actor.attempts += 1
-            self._actor.told.clear()
-        if name in self._world.objects:
-            raise self._refuse(AlreadyExists(name))
-        return self._return(self._world.put(name, self._unique(), body["spec"], {}))
 
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        await _Point()
-        name, metadata = path.rpartition("/")[2], patch["metadata"]
-        found = self._found(name)
-        self._precondition(found, metadata["uid"], metadata["resourceVersion"])
-        annotations = {**found["metadata"]["annotations"], **metadata["annotations"]}
-        spec: JsonObject = {**found["spec"], **(patch.get("spec") or {})}
-        kept = {key: value for key, value in annotations.items() if value is not None}
-        return self._return(self._world.put(name, metadata["uid"], spec, kept, self._unique()))
+def _told(manifest: JsonObject) -> Answer:
+    return Answer(manifest["metadata"]["resourceVersion"], manifest)
 
-    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
-        await _Point()
-        name = path.rpartition("/")[2]
-        self._precondition(self._found(name), uid, resource_version)
-        self._tell("deleted")
-        return self._world.pop(name)
 
-    def _found(self, name: str) -> JsonObject:
-        if name not in self._world.objects:
-            raise self._refuse(NotFound(name))
-        return self._world.objects[name]
-
-    def _precondition(self, found: JsonObject, uid: str | None, resource_version: str | None) -> None:
-        metadata = found["metadata"]
-        if uid not in (None, metadata["uid"]) or resource_version not in (None, metadata["resourceVersion"]):
-            raise self._refuse(Conflict(metadata["name"]))
-
-    def _unique(self) -> str:
-        self._world.versions += 1
-        return str(self._world.versions)
-
-    def _refuse(self, error: ApiError) -> ApiError:
-        self._tell(type(error).__name__)
-        return error
-
-    def _return(self, manifest: JsonObject) -> JsonObject:
-        self._tell(manifest["metadata"]["resourceVersion"])
-        return manifest
-
-    def _tell(self, answer: str) -> None:
-        """An actor acts only on its responses: its calls are those of one coroutine."""
-        self._actor.calls += 1
-        self._actor.told.append(answer)
+def _refused(error: type[ApiError]) -> Answer:
+    return Answer(error.__name__, error=error)
 
 
 class Watch:
-    """One actor's watch, in place of its cache's :class:`~signer.store.event_history.EventHistories`. Events come as
-    late as they can: no later than the one that is waited for.
-    """
+    """The same for one actor's watch."""
 
     def __init__(self, world: World, actor: Actor) -> None:
         self._world = world
@@ -406,7 +428,6 @@ class Watch:
 
     @contextlib.contextmanager
     def follow(self, keys: Iterable[tuple[str, str]]) -> Iterator[Watch]:
-        self._keys = set(keys)
         self._world.followed[self._actor.number] = len(self._world.log)
         try:
             yield self
@@ -416,25 +437,33 @@ class Watch:
     async def expect(self, expected: Sequence[ObservedEvent], seconds: float) -> Order:
         if not self._world.scenario.watched:
             return Order.OTHERWISE
-        await _Point()
-        since = self._world.followed[self._actor.number]
-        event_history = EventHistory()
-        for heard in self._world.log[since:]:
-            if heard[0] in self._keys:
-                event_history.observe(heard)
-            if heard == expected[-1]:
-                break
-        order = await event_history.expect(expected, 0)
-        self._actor.told.append(order.value)
-        return order
+        return cast("Order", self._world.answer(self._actor, Call("expect", body=expected)).take())
 
 
 def inventory_of(world: World, actor: Actor, version: ClusterAPIVersion = VERSION) -> Caches:
     """The caches of one actor, empty, whose watch of reservations is the world's."""
+    return _caches(cast("EventHistories", Watch(world, actor)), version)
+
+
+def _caches(watch: EventHistories, version: ClusterAPIVersion = VERSION) -> Caches:
     caches = Caches(version, own_namespace=NAMESPACE, floors=NO_FLOORS)
     caches.authentic.use_keys(KEYS)
-    caches.reservations.event_histories = cast("EventHistories", Watch(world, actor))
+    caches.reservations.event_histories = watch
     return caches
+
+
+def _program(scenario: Scenario, wanted: Pair, *, releases: bool) -> Program:
+    """What an actor that wants ``wanted`` may do in that scenario."""
+
+    def code(client: Client, watch: FollowedWatch) -> Coroutine[Any, Any, None]:
+        caches = _caches(cast("EventHistories", watch))
+        for name in scenario.machines:
+            if name.startswith("s"):
+                caches.machines.applied(machine_manifest(name))
+        mine = Reservations(client, caches)
+        return mine.release(wanted) if releases else mine.reserve(wanted, NoRecord(), ATTESTED)
+
+    return Program(code, watched=scenario.watched, end=End.RELEASED if releases else End.HOLDS)
 
 
 def drive(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -447,27 +476,21 @@ def drive(coroutine: Coroutine[Any, Any, None]) -> None:
 def explore(scenario: Scenario, *, crashes: int = 0) -> int:
     """Explore every schedule of ``scenario`` with at most that many crashes; returns the number of worlds."""
     seen: set[Any] = set()
-    pending: list[tuple[str, ...]] = [()]
+    pending = [World(scenario)]
     while pending:
-        world = replay(scenario, pending.pop())
+        world = pending.pop()
         while (signature := world.signature()) not in seen:
             seen.add(signature)
-            choices = list(_choices(world, crashes))
             if not world.choices():
                 world.aftermath()
                 break
-            pending.extend((*world.schedule, choice) for choice in choices[1:])
-            world.happen(choices[0])
-        world.close()
+            first, *others = _choices(world, crashes)
+            for other in others:
+                branch = world.copied()
+                branch.happen(other)
+                pending.append(branch)
+            world.happen(first)
     return len(seen)
-
-
-def replay(scenario: Scenario, schedule: Sequence[str]) -> World:
-    """The world after a schedule."""
-    world = World(scenario)
-    for choice in schedule:
-        world.happen(choice)
-    return world
 
 
 def _choices(world: World, crashes: int) -> Iterator[str]:

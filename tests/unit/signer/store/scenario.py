@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -118,6 +119,8 @@ class Actor:
     end: End = End.RUNNING
     calls: int = 0
     attempts: int = 0
+    versions: int = 0
+    """How many versions of objects it has made."""
     told: list[str] = field(default_factory=list)
     """The responses of its current attempt."""
     ended_at: int = 0
@@ -129,3 +132,14 @@ class Actor:
     """A complete pair of another was in the way at some moment of the call."""
     excused: bool = False
     """Its pair may be taken away: its Machine was gone, or a secure actor wants an insecure one's Machine."""
+
+    def copied(self) -> Actor:
+        """Another one, of a copied world."""
+        made = copy.copy(self)
+        made.told = [*self.told]
+        return made
+
+    def new_version(self) -> str:
+        """A UID or resourceVersion that no other actor's write has."""
+        self.versions += 1
+        return str(1000 * self.number + self.versions)

@@ -28,7 +28,8 @@ from signer.store.reservations import Reservations
 from tests.support.reservations import ATTESTED, KEYS, reservation_spec
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
-from tests.unit.signer.store.interleavings import Calls, Violation, Watch, World, drive, explore, inventory_of
+from tests.unit.signer.store.interleavings import Calls, Violation, World, drive, explore, inventory_of
+from tests.unit.signer.store.programs import Answer
 from tests.unit.signer.store.scenario import (
     NAMESPACE,
     VERSION,
@@ -164,10 +165,10 @@ def test_a_mark_set_before_the_pair_was_complete_is_received() -> None:
 
 
 def test_an_owner_that_ignores_the_watch_would_lose_its_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def believe(watch: Watch, expected: Sequence[ObservedEvent], seconds: float) -> Order:
-        return Order.EXACTLY
+    def believe(world: World, actor: Actor, expected: Sequence[ObservedEvent]) -> Answer:
+        return Answer(Order.EXACTLY.value, Order.EXACTLY)
 
-    monkeypatch.setattr(Watch, "expect", believe)
+    monkeypatch.setattr(World, "hears", believe)
     with pytest.raises(Violation, match="actor 0 lost what it holds"):
         _found_dead_while_it_becomes_whole()
 
@@ -191,18 +192,15 @@ _SCENARIOS: Final = st.builds(
 
 def _run_at_random(scenario: Scenario, draws: list[int], crashes: set[int]) -> None:
     world = World(scenario)
-    try:
-        for moment, draw in enumerate(draws):
-            choices = world.choices()
-            if not choices:
-                break
-            choice = choices[draw % len(choices)]
-            world.happen(choice.replace("step", "crash") if moment in crashes else choice)
-        while world.choices():
-            world.happen(world.choices()[0])
-        world.aftermath()
-    finally:
-        world.close()
+    for moment, draw in enumerate(draws):
+        choices = world.choices()
+        if not choices:
+            break
+        choice = choices[draw % len(choices)]
+        world.happen(choice.replace("step", "crash") if moment in crashes else choice)
+    while world.choices():
+        world.happen(world.choices()[0])
+    world.aftermath()
 
 
 _DRAWS: Final = st.lists(st.integers(0, 4), max_size=80)
