@@ -50,7 +50,7 @@ test: $(STAMP) $(SITE_STAMP) $(CEL_STAMP) ## Lint, types, layers and all tests, 
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint provision collect
 	@$(MAKE) --no-print-directory $(TPM_STAMP)
 	@$(PYTEST) -m 'not serial' $(PARALLEL); parallel=$$?; \
-	$(PYTEST) -m serial; serial=$$?; \
+	$(PYTEST) -m serial $$(grep -rl --include='test_*.py' 'mark\.serial' tests); serial=$$?; \
 	echo "Exit codes: parallel tests $$parallel, serial tests $$serial"; \
 	test $$parallel = 0 && test $$serial = 0
 
