@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from signer.crds import access_definitions
 from tests.conformance.api import refused
 from tests.support.access_objects import grant_object
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
+from tests.support.yaml_documents import safe_load
 
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
@@ -24,7 +24,7 @@ def grants(admin: RawClient, namespace: str) -> str:
     """Path of the collection, once it is served."""
     path = f"/apis/{GROUP}/v1alpha1/namespaces/{namespace}/accessgrants"
     for text in access_definitions():
-        admin.post(CRDS, yaml.safe_load(text)).expect(201, 409)
+        admin.post(CRDS, safe_load(text)).expect(201, 409)
     wait_until(lambda: admin.get(path).status == 200, "AccessGrants are served")
     return path
 

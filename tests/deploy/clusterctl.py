@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import yaml
+from tests.support.yaml_documents import safe_load_all
 
 _VARIABLE: Final = re.compile(
     r"\$\{\s*(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*(?:(?P<operator>:?=|:-)(?P<default>[^}]*))?\}"
@@ -41,7 +41,7 @@ def process(text: str, variables: Mapping[str, str], target_namespace: str = "")
             raise MissingVariable(match["name"])
         return str(match["default"])
 
-    objects = [one for one in yaml.safe_load_all(_VARIABLE.sub(value, text)) if one is not None]
+    objects = [one for one in safe_load_all(_VARIABLE.sub(value, text)) if one is not None]
     namespaces = [one for one in objects if one["kind"] == "Namespace"]
     if len(namespaces) != 1:
         raise ValueError(f"{len(namespaces)} Namespaces in the components")

@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from tests.deploy.embedded import ROOT
 from tests.deploy.units import UNIT_FOLDER
 from tests.support.binaries import MissingPart
+from tests.support.yaml_documents import safe_load
 
 ENVIRONMENT: Final = {
     "PATH": "/usr/local/bin:/opt/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -77,7 +76,7 @@ class Machine:
         header, _, text = user_data.partition("#cloud-config\n")
         if header != "## template: jinja\n":
             raise UnusableUserData("not a cloud-config with a jinja header")
-        document = yaml.safe_load(render_jinja(text))
+        document = safe_load(render_jinja(text))
         files = {file["path"]: _landed(file) for file in document["write_files"]}
         self._write(files)
         self.run("#!/bin/sh\n" + "\n".join(document["runcmd"]) + "\n")
@@ -85,7 +84,7 @@ class Machine:
 
     def boot_with_ignition(self, configuration: str) -> dict[str, Landed]:
         """Write the files of a Container Linux Config, and start kubeadm.service; returns the files."""
-        document = yaml.safe_load(configuration)
+        document = safe_load(configuration)
         files = {file["path"]: _landed_by_ignition(file) for file in document["storage"]["files"]}
         self._write(files)
         [unit] = document["systemd"]["units"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import yaml
-
 from tests.deploy.embedded import NODE
 from tests.deploy.patches import apply_class
+from tests.support.yaml_documents import safe_load_all
 
 CLOUD_CONFIG: Final = "kubeadmconfigtemplate-cloud-config.yaml"
 IGNITION: Final = "kubeadmconfigtemplate-ignition.yaml"
@@ -19,7 +18,7 @@ CONTROL_PLANE: Final = "KubeadmControlPlaneTemplate"
 
 def objects(name: str) -> list[dict[str, Any]]:
     """The objects of a file."""
-    return list(yaml.safe_load_all((NODE / name).read_text(encoding="utf-8")))
+    return list(safe_load_all((NODE / name).read_text(encoding="utf-8")))
 
 
 def every_object() -> list[tuple[str, dict[str, Any]]]:

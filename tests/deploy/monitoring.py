@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from attestors.contract import CloudCall, CloudCallOutcome
 from signer.access.admission.webhook import PATHS
 from signer.bastions.metrics import BastionMetrics
@@ -34,6 +32,7 @@ from signer.model.condition import (
     PolicyCondition,
 )
 from signer.store.node_certificates import NodeCertificates
+from tests.support.yaml_documents import safe_load
 
 MONITORING: Final = Path(__file__).parents[2] / "deploy/monitoring"
 CLUSTER: Final = "default/production"
@@ -61,7 +60,7 @@ class Named:
 
 def alerts() -> list[dict[str, Any]]:
     """The alerting rules."""
-    document = yaml.safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))
+    document = safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))
     return [rule for group in document["spec"]["groups"] for rule in group["rules"]]
 
 

@@ -18,6 +18,7 @@ from signer.crds.access_expressions import access_definition_texts
 from signer.crds.expressions import POLICY_FILE, policy_definition_text
 from tests.documents.generated import parser_of
 from tests.support.helm import CHART, REGISTRY, render_chart
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
@@ -305,11 +306,9 @@ def _kustomize_access() -> dict[Path, str]:
     def rendered(template: str) -> list[str]:
         return _documents(render_chart(values, templates=(template,), kube_version="1.36.0"))
 
-    definitions = [
-        one for one in rendered("crds.yaml") if yaml.safe_load(one)["spec"].get("group", "") == _ACCESS_GROUP
-    ]
+    definitions = [one for one in rendered("crds.yaml") if safe_load(one)["spec"].get("group", "") == _ACCESS_GROUP]
     policies = rendered(_ACCESS_POLICIES_TEMPLATE)
-    validating = [one for one in policies if yaml.safe_load(one)["kind"].startswith("Validating")]
+    validating = [one for one in policies if safe_load(one)["kind"].startswith("Validating")]
     mutating = [one for one in policies if one not in validating]
     switch = _SWITCH.format(flag="--access").replace("- rbac.yaml\n", "- crds.yaml\n- rbac.yaml\n- users.yaml\n")
     resource = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources:\n- policies.yaml\n"
@@ -392,7 +391,7 @@ def _clusterctl_components() -> str:
         "type": "Opaque",
         "data": {"attestors.yaml": f"${{NODE_ATTESTATION_CONFIG_B64:={configuration}}}"},
     }
-    objects = [*yaml.safe_load_all(_plain(render_chart(values))), secret]
+    objects = [*safe_load_all(_plain(render_chart(values))), secret]
     for one in objects:
         labels: dict[str, str] = one["metadata"].setdefault("labels", {})
         labels.update([PROVIDER_LABEL])
@@ -408,7 +407,7 @@ def _clusterctl_components() -> str:
 
 
 def _namespace() -> str:
-    [namespace] = yaml.safe_load_all(render_chart({"createNamespace": True}, templates=["namespace.yaml"]))
+    [namespace] = safe_load_all(render_chart({"createNamespace": True}, templates=["namespace.yaml"]))
     name: str = namespace["metadata"]["name"]
     return name
 
@@ -420,7 +419,7 @@ def _plain(text: str) -> str:
 
 def _documents(rendered: str) -> list[str]:
     parts = re.split(r"^---\n", _plain(rendered), flags=re.MULTILINE)
-    return [f"{part.strip()}\n" for part in parts if yaml.safe_load(part) is not None]
+    return [f"{part.strip()}\n" for part in parts if safe_load(part) is not None]
 
 
 def _beside_their_bindings(documents: list[str]) -> list[str]:
@@ -428,7 +427,7 @@ def _beside_their_bindings(documents: list[str]) -> list[str]:
     first: dict[tuple[bool, str], int] = {}
 
     def place(number: int, document: str) -> tuple[int, int]:
-        one: dict[str, Any] = yaml.safe_load(document)
+        one: dict[str, Any] = safe_load(document)
         about_roles = one["apiVersion"].startswith("rbac.")
         return first.setdefault((about_roles, one["metadata"]["name"]), number), number
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import yaml
+from tests.support.yaml_documents import safe_load
 
 _TRIMMED: Final = re.compile(r"\s*\{\{-")
 _ACTION: Final = re.compile(r"\{\{ *(?P<action>.*?) *\}\}", re.DOTALL)
@@ -98,7 +98,7 @@ def _with_defaults(cluster_class: Mapping[str, Any], variables: Mapping[str, Any
 def _value(patch: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
     if "value" in patch:
         return copy.deepcopy(patch["value"])
-    return yaml.safe_load(render(patch["valueFrom"]["template"], values))
+    return safe_load(render(patch["valueFrom"]["template"], values))
 
 
 def _add(document: dict[str, Any], operation: str, path: str, value: Any) -> None:

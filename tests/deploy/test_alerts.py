@@ -44,6 +44,7 @@ from tests.deploy.monitoring import (
 from tests.documents.markdown import ROOT, anchors
 from tests.documents.test_blocks import commands
 from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.yaml_documents import safe_load
 
 SITE: Final = f"{DOCUMENTATION_URL}/"
 """The placeholder for the address of the documentation site."""
@@ -143,7 +144,7 @@ def test_the_address_of_the_runbooks_is_put_in() -> None:
     """The sed command of README.md replaces the address in each runbook URL."""
     [command] = [words for _, words in commands() if words[0] == "sed"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
-    rules = [rule for group in yaml.safe_load(ran.stdout)["spec"]["groups"] for rule in group["rules"]]
+    rules = [rule for group in safe_load(ran.stdout)["spec"]["groups"] for rule in group["rules"]]
     assert len(rules) == len(alerts())
     for rule in rules:
         assert rule["annotations"]["runbook_url"].startswith(
@@ -520,7 +521,7 @@ def run_promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_alerts_fire_when_their_fault_shows_in_a_scrape_and_only_then(tmp_path: Path) -> None:
-    rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))["spec"]
+    rules = safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))["spec"]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
     checked = run_promtool("check", "rules", str(tmp_path / "rules.yaml"))
     assert checked.returncode == 0, checked.stdout + checked.stderr

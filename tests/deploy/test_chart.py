@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from signer.access.admission.mutation import CREATOR_POLICY, mutation_binding_spec, mutation_spec
 from signer.access.admission.policies import Controllers, access_policies
@@ -53,6 +52,7 @@ from tests.documents.generated import parser_of
 from tests.integration.replicas import USED_BY_SHARDS
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.helm import CHART, REGISTRY, HelmFailed, find_helm, render_chart, run_helm
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +124,7 @@ def _helm() -> None:
 def objects(values: Mapping[str, Any] | None = None, **options: Any) -> list[dict[str, Any]]:
     """The objects that the chart renders."""
     text = _rendered(json.dumps(values), json.dumps(options))
-    return [one for one in yaml.safe_load_all(text) if one is not None]
+    return [one for one in safe_load_all(text) if one is not None]
 
 
 @functools.cache
@@ -173,17 +173,17 @@ class TestChart:
         assert "0 chart(s) failed" in run_helm(["lint", "--strict", str(CHART)], values=values)
 
     def test_it_is_of_the_program_s_version(self) -> None:
-        chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+        chart = safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         assert chart["appVersion"] == project["version"]
         assert chart["version"].replace("-dev.", ".dev") == project["version"]
-        metadata = yaml.safe_load((DEPLOY / "clusterctl/metadata.yaml").read_text(encoding="utf-8"))
+        metadata = safe_load((DEPLOY / "clusterctl/metadata.yaml").read_text(encoding="utf-8"))
         major, minor = map(int, project["version"].split(".")[:2])
         assert [(one["major"], one["minor"]) for one in metadata["releaseSeries"]][-1] == (major, minor)
 
     def test_every_value_is_in_the_schema_and_has_a_default(self) -> None:
         schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-        defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+        defaults = safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
         assert sorted(_paths(defaults, schema)) == sorted(_paths_of_schema(schema))
 
     @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ class TestChart:
 
     def test_namespaces_that_look_like_numbers(self) -> None:
         numbers = {"watch": {"namespace": "456"}, "createNamespace": True}
-        objects = [*yaml.safe_load_all(render_chart(numbers, namespace="123"))]
+        objects = [*safe_load_all(render_chart(numbers, namespace="123"))]
         found = {one["metadata"].get("namespace", "123") for one in objects if one is not None}
         found |= {of["namespace"] for one in objects if one is not None for of in one.get("subjects", ())}
         assert found == {"123", "456"}
@@ -693,7 +693,7 @@ class TestAdmissionPolicies:
     @staticmethod
     def policies(values: Mapping[str, Any], kube_version: str = "1.30.0") -> dict[str, list[str]]:
         """Names of the policies and of their bindings, by kind."""
-        rendered = yaml.safe_load_all(render_chart({"rbac": values}, kube_version=kube_version))
+        rendered = safe_load_all(render_chart({"rbac": values}, kube_version=kube_version))
         found: dict[str, list[str]] = {}
         for one in filter(None, rendered):
             if one["kind"].startswith("ValidatingAdmissionPolicy"):
@@ -715,7 +715,7 @@ class TestAdmissionPolicies:
 
     def test_they_are_for_the_controllers_own_account(self) -> None:
         values = {"rbac": {"admissionPolicies": True}, "serviceAccount": {"name": "other"}}
-        rendered = yaml.safe_load_all(render_chart(values, namespace="own", kube_version="1.30.0"))
+        rendered = safe_load_all(render_chart(values, namespace="own", kube_version="1.30.0"))
         conditions = {
             one["spec"]["matchConditions"][0]["expression"]
             for one in filter(None, rendered)
@@ -1214,7 +1214,7 @@ class TestBastions:
 
     def test_its_metrics_are_scraped(self) -> None:
         [service] = [one for one in of_kind("Service", self.ON) if "bastions" in one["metadata"]["name"]]
-        monitor = yaml.safe_load((MONITORING / "servicemonitor.yaml").read_text(encoding="utf-8"))["spec"]
+        monitor = safe_load((MONITORING / "servicemonitor.yaml").read_text(encoding="utf-8"))["spec"]
         [expression] = monitor["selector"]["matchExpressions"]
         assert (expression["key"], expression["operator"]) == ("app.kubernetes.io/name", "In")
         with_gateway = {

@@ -6,7 +6,6 @@ import json
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from signer.model.documentation import DOCUMENTATION_URL
 from signer.testing.world import CONTROLLER_NAMESPACE
@@ -15,6 +14,7 @@ from tests.deploy.test_chart import TestNotes, objects, of_kind
 from tests.deploy.test_chart_pods import ALL_PODS
 from tests.documents.markdown import ROOT, anchors
 from tests.support.helm import HelmFailed, render_chart
+from tests.support.yaml_documents import safe_load
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def test_a_switch_brings_its_object_alone(switch: str) -> None:
 def test_the_service_monitor_is_that_of_the_manifests() -> None:
     spec = the_one("ServiceMonitor", {**ALL_PODS, **with_monitoring(serviceMonitor={"enabled": True})})["spec"]
     assert spec["selector"].pop("matchLabels") == {"app.kubernetes.io/instance": "node-attestation"}
-    assert spec == yaml.safe_load((MONITORING / "servicemonitor.yaml").read_text(encoding="utf-8"))["spec"]
+    assert spec == safe_load((MONITORING / "servicemonitor.yaml").read_text(encoding="utf-8"))["spec"]
 
 
 def test_a_monitor_names_what_is_enabled_alone() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from signer.crds import custom_resource_definitions
 from tests.deploy.packages import USERS
 from tests.deploy.test_chart import objects, of_kind
 from tests.deploy.test_packages import components, grants
 from tests.support.helm import HelmFailed, render_chart
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def adds_to(role: dict[str, Any]) -> set[str]:
 
 def test_the_viewer_reads_every_resource_of_the_group_and_nothing_else() -> None:
     [rule] = user_roles()[VIEWER]["rules"]
-    plurals = {yaml.safe_load(text)["spec"]["names"]["plural"] for text in custom_resource_definitions()}
+    plurals = {safe_load(text)["spec"]["names"]["plural"] for text in custom_resource_definitions()}
     assert rule["apiGroups"] == ["attestation.cluster.x-k8s.io"]
     assert set(rule["resources"]) == plurals
     assert rule["verbs"] == ["get", "list", "watch"]
@@ -68,7 +68,7 @@ def test_they_are_bound_to_nobody_and_can_be_left_out() -> None:
 
 
 def test_the_packages_have_them() -> None:
-    file = grants(list(yaml.safe_load_all(USERS.read_text(encoding="utf-8"))))
+    file = grants(list(safe_load_all(USERS.read_text(encoding="utf-8"))))
     assert {name for name, _ in file} == {VIEWER, EDITOR}
     assert file <= grants(components())
 

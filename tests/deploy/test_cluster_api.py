@@ -22,6 +22,7 @@ from tests.documents.markdown import ROOT
 from tests.support.cluster_api import VARIABLE, cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.kubectl import run_kubectl
+from tests.support.yaml_documents import safe_load
 
 DEFINITIONS: Final = (
     "bootstrap.cluster.x-k8s.io_kubeadmconfigtemplates.yaml",
@@ -146,7 +147,7 @@ def older_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAPI]
     """A management cluster without v1beta2."""
     folder = tmp_path_factory.mktemp("v1beta1")
     for file in crd_files():
-        definition = yaml.safe_load(file.read_text(encoding="utf-8"))
+        definition = safe_load(file.read_text(encoding="utf-8"))
         versions = [one for one in definition["spec"]["versions"] if one["name"] == "v1beta1"]
         definition["spec"]["versions"] = [{**one, "served": True, "storage": True} for one in versions]
         (folder / file.name).write_text(json.dumps(definition), encoding="utf-8")
@@ -186,7 +187,7 @@ def test_kubectl_applies_all_of_it(real_control_plane: ControlPlane) -> None:
     kubeconfig = real_control_plane.kubeconfig()
     with BlockingClient(real_control_plane.connection()) as client:
         for file in crd_files():
-            definition = yaml.safe_load(file.read_text(encoding="utf-8"))
+            definition = safe_load(file.read_text(encoding="utf-8"))
             with contextlib.suppress(AlreadyExists):
                 client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
             name = definition["metadata"]["name"]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from signer.controller.diagnostics.listening import listen_address
 from signer.gateway.entry import make_parser
@@ -15,6 +14,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.deploy.monitoring import MONITORING
 from tests.deploy.test_chart import objects, of_kind
 from tests.support.helm import HelmFailed, render_chart
+from tests.support.yaml_documents import safe_load
 
 NAMESPACE: Final = "node-access-gateway"
 ACCESS: Final[dict[str, Any]] = {"ssh": {"enabled": True}, "access": {"enabled": True}}
@@ -160,7 +160,7 @@ def test_the_program_takes_its_arguments(insecure: bool) -> None:
 
 
 def test_its_metrics_are_scraped_where_there_are_some() -> None:
-    monitor = yaml.safe_load((MONITORING / "servicemonitor.yaml").read_text(encoding="utf-8"))["spec"]
+    monitor = safe_load((MONITORING / "servicemonitor.yaml").read_text(encoding="utf-8"))["spec"]
     services = of_kind("Service", WITH_GATEWAY)
     [service] = [one for one in services if one["metadata"]["name"] == "node-access-gateway-metrics"]
     assert service["metadata"]["namespace"] in monitor["namespaceSelector"]["matchNames"]

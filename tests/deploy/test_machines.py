@@ -15,6 +15,7 @@ from tests.deploy.embedded import image_files
 from tests.deploy.machine import HOSTNAME, KUBELET, PROGRAM, Landed, Machine, UnusableUserData, render_jinja
 from tests.deploy.manifests import CLOUD_CONFIG, CONTROL_PLANE, IGNITION, WORKER, of_class, worker
 from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.yaml_documents import safe_load
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ def kubelet_command(machine: Machine) -> list[str]:
 def assert_exec_kubeconfig(machine: Machine, program: str) -> None:
     """kubelet.conf has API server and CA of the bootstrap kubeconfig, and the program as its only credential."""
     path = machine.path(KUBECONFIG)
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document = safe_load(path.read_text(encoding="utf-8"))
     [cluster], [user] = document["clusters"], document["users"]
     assert cluster["cluster"]["server"] == "https://control-plane.example:6443"
     authority = machine.path(cluster["cluster"]["certificate-authority"])
@@ -139,7 +140,7 @@ def test_a_machine_of_kubeadm_init_is_left_alone(form: str, serving: str, machin
         del spec["initConfiguration"]["nodeRegistration"]["name"]
     assert_landed(machine, boot(machine, spec, "init"))
     assert machine.joined(), machine.output()
-    user = yaml.safe_load(machine.path(KUBECONFIG).read_text(encoding="utf-8"))["users"][0]["user"]
+    user = safe_load(machine.path(KUBECONFIG).read_text(encoding="utf-8"))["users"][0]["user"]
     assert set(user) == {"client-certificate", "client-key"}
     assert not [word for word in kubelet_command(machine) if "rotate" in word or "tls" in word or "bootstrap" in word]
     assert machine.command_lines(AGENT) == []
@@ -195,7 +196,7 @@ def test_the_kubelet_does_not_wait_for_an_agent_that_is_asking(machine_from_imag
     """Both start at the same time. On a joining control plane, the agent calls an API server that this kubelet runs."""
     machine = machine_from_image()
     boot(machine, worker(CLOUD_CONFIG))
-    bootstrap = yaml.safe_load(machine.path(KUBECONFIG).read_text(encoding="utf-8"))
+    bootstrap = safe_load(machine.path(KUBECONFIG).read_text(encoding="utf-8"))
     bootstrap["users"][0]["user"] = {"token": "abcdef.0123456789abcdef"}
     machine.path(BOOTSTRAP).write_text(yaml.safe_dump(bootstrap), encoding="utf-8")
     machine.run(

@@ -29,6 +29,7 @@ from tests.deploy.packages import (
 )
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 NAMESPACE = "node-attestation-system"
 
@@ -42,7 +43,7 @@ def kustomize(folder: str | Path) -> list[dict[str, Any]]:
     path = DEPLOY / "kustomize" / folder
     built = subprocess.run([kubectl, "kustomize", path], capture_output=True, text=True, check=True, timeout=60)
     assert built.stderr == ""
-    return list(yaml.safe_load_all(built.stdout))
+    return list(safe_load_all(built.stdout))
 
 
 def components(namespace: str = "", **variables: str) -> list[dict[str, Any]]:
@@ -123,9 +124,9 @@ class TestRotationByKustomize:
         assert names(base) <= names(switched_on)
 
     def test_the_roles_are_those_of_the_file_with_grants(self, switched_on: list[dict[str, Any]]) -> None:
-        file = grants(list(yaml.safe_load_all(ROTATION.read_text(encoding="utf-8"))))
+        file = grants(list(safe_load_all(ROTATION.read_text(encoding="utf-8"))))
         assert grants(switched_on) - grants(kustomize("base")) == file
-        assert not file & grants(list(yaml.safe_load_all(MANAGEMENT.read_text(encoding="utf-8"))))
+        assert not file & grants(list(safe_load_all(MANAGEMENT.read_text(encoding="utf-8"))))
 
 
 @pytest.mark.slow
@@ -150,9 +151,9 @@ class TestSSHByKustomize:
         flags = [*container(kustomize("base"))["args"], "--rotate-authorities", "--ssh"]
         assert container(switched_on)["args"] == flags
         assert {name for _, name in names(switched_on) if name.endswith("-ssh")} == {"node-attestation-ssh"}
-        file = grants(list(yaml.safe_load_all(SSH.read_text(encoding="utf-8"))))
+        file = grants(list(safe_load_all(SSH.read_text(encoding="utf-8"))))
         assert file <= grants(switched_on)
-        assert not file & grants(list(yaml.safe_load_all(MANAGEMENT.read_text(encoding="utf-8"))))
+        assert not file & grants(list(safe_load_all(MANAGEMENT.read_text(encoding="utf-8"))))
 
 
 @pytest.mark.slow
@@ -189,7 +190,7 @@ class TestAccessByKustomize:
             f"node-access-{name}" for name in ("view", "user", "admin", "approver")
         }
         for file in (ACCESS, ACCESS_USERS):
-            assert grants(list(yaml.safe_load_all(file.read_text(encoding="utf-8")))) <= grants(switched_on)
+            assert grants(list(safe_load_all(file.read_text(encoding="utf-8")))) <= grants(switched_on)
 
     def test_the_policies_name_the_controllers_service_account(self, switched_on: list[dict[str, Any]]) -> None:
         [account] = [one for one in switched_on if one["kind"] == "ServiceAccount"]
@@ -261,6 +262,6 @@ class TestClusterctl:
         assert not [one for one, _ in grants(components()) if "rotation" in one]
 
     def test_the_definitions_are_those_that_the_program_prints(self) -> None:
-        printed = {yaml.safe_load(text)["metadata"]["name"] for text in custom_resource_definitions()}
+        printed = {safe_load(text)["metadata"]["name"] for text in custom_resource_definitions()}
         packaged = {each["metadata"]["name"] for each in components() if each["kind"] == "CustomResourceDefinition"}
         assert packaged == printed

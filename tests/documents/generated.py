@@ -13,8 +13,6 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import yaml
-
 from attestors.contract import ExplainsReasons, ReasonExplanation
 from attestors.registry import Registry
 from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, EVIDENCE_VERSION
@@ -48,6 +46,7 @@ from tests.documents.markdown import ROOT
 from tests.documents.performance import figures, measured
 from tests.documents.reason_table import PLACES, retry
 from tests.support.helm import CHART
+from tests.support.yaml_documents import safe_load
 
 _MARKED: Final = re.compile(
     r"(?P<begin><!-- generated: (?P<arguments>[^\n]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
@@ -276,7 +275,7 @@ def log_fields() -> str:
 
 def policy() -> str:
     """The fields of a NodeAttestationPolicy, from its CustomResourceDefinition."""
-    definition = yaml.safe_load(custom_resource_definitions()[0])
+    definition = safe_load(custom_resource_definitions()[0])
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     rows: list[tuple[str, str, str]] = []
     _fields("spec", schema, rows)
@@ -286,7 +285,7 @@ def policy() -> str:
 def chart_values() -> str:
     """The values of the Helm chart, from its schema, with their defaults."""
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    defaults = safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     rows: list[tuple[str, str, str]] = []
     _values("", schema, defaults, rows)
     return _table(("value", "default", "meaning"), rows)

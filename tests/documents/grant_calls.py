@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import yaml
-
 from tests.documents.markdown import ROOT
+from tests.support.yaml_documents import safe_load_all
 
 FILE: Final = ROOT / "deploy/rbac/management.yaml"
 PREFIX: Final = "node-attestation-"
@@ -130,7 +129,7 @@ CALLS: Final[dict[Rule, tuple[Call, ...]]] = {
 def granted_rules() -> dict[Rule, set[str]]:
     """The rules in the file, with their verbs."""
     found: dict[Rule, set[str]] = {}
-    for document in yaml.safe_load_all(FILE.read_text(encoding="utf-8")):
+    for document in safe_load_all(FILE.read_text(encoding="utf-8")):
         for rule in document.get("rules", ()):
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import yaml
-
 from signer.testing.api import EmbeddedAPI, LoggedRequest
+from tests.support.yaml_documents import safe_load_all
 
 INFRASTRUCTURE_GROUP: Final = "infrastructure.cluster.x-k8s.io"
 _METHODS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -23,7 +22,7 @@ def granted(file: Path) -> set[Grant]:
     """What the roles in a file allow, as far as it stands in requests."""
     rules = [
         rule
-        for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        for document in safe_load_all(file.read_text(encoding="utf-8"))
         for rule in document.get("rules", ())
         if set(rule["verbs"]) not in _UNNAMED_VERBS
     ]

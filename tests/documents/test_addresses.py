@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
 from signer.model.documentation import DOCUMENTATION_URL
 from tests.documents.addresses import PLACES, SOURCE, WRITTEN, UnfitAddress, addresses, replaced, write
 from tests.documents.markdown import ROOT
+from tests.support.yaml_documents import safe_load
 
 ADDRESSES: Final = addresses(ROOT, SOURCE)
 GENERATED: Final = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
@@ -41,7 +41,7 @@ def test_no_other_file_names_them() -> None:
 def test_they_are_written_everywhere() -> None:
     """After a change of pyproject.toml: run make generate."""
     assert addresses(ROOT, WRITTEN) == ADDRESSES
-    chart = yaml.safe_load((ROOT / "deploy/helm/capi-node-attestation/Chart.yaml").read_text(encoding="utf-8"))
+    chart = safe_load((ROOT / "deploy/helm/capi-node-attestation/Chart.yaml").read_text(encoding="utf-8"))
     assert (chart["home"], chart["sources"]) == (ADDRESSES["Documentation"], [ADDRESSES["Source"]])
     assert ADDRESSES["Documentation"] == DOCUMENTATION_URL
     [site] = re.findall(r"^site_url: (\S+)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 
-import yaml
-
 from attestors.aws import controller, freshness, issuers, settings, web_identity
 from attestors.aws.caller_identity import answer
 from attestors.aws.ec2 import directory, rules, trust
 from attestors.aws.settings import AWSSettings
 from attestors.contract import AttestorSettings
 from tests.documents.markdown import ROOT, blocks
+from tests.support.yaml_documents import safe_load
 
 DOCUMENT = ROOT / "docs/aws.md"
 LINES = DOCUMENT.read_text(encoding="utf-8")
 TEXT = " ".join(LINES.split())
 ROWS = [line for line in LINES.splitlines() if re.match(r"\| \d+ \|", line)]
 SOURCE = "".join(inspect.getsource(module) for module in (controller, freshness, web_identity, answer, rules, trust))
-DOCUMENTS = [yaml.safe_load(block.text) for block in blocks(DOCUMENT) if block.language == "yaml"]
+DOCUMENTS = [safe_load(block.text) for block in blocks(DOCUMENT) if block.language == "yaml"]
 
 
 def test_every_reason_is_in_the_table() -> None:
@@ -54,7 +53,7 @@ def test_figures() -> None:
 
 def test_the_examples_are_accepted() -> None:
     configuration, policy = DOCUMENTS
-    example = yaml.safe_load((ROOT / "deploy/policies/aws.yaml").read_text(encoding="utf-8"))
+    example = safe_load((ROOT / "deploy/policies/aws.yaml").read_text(encoding="utf-8"))
     assert [one["name"] for one in example["spec"]["authorizedAttestors"]] == ["aws"]
     operator = configuration["attestors"]["aws"]["settings"]
     [authorized] = policy["spec"]["authorizedAttestors"]

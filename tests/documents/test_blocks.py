@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from authenticator import commands as authenticator_commands
@@ -37,6 +36,7 @@ from tests.playground.__main__ import DEFAULT_FOLDER
 from tests.playground.stage import ENVIRONMENT, THEFTS
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.helm import render_chart
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 KNOWN_LANGUAGES = {"", "console", "json", "python", "text", "toml", "yaml"}
 BLOCKS = [block for document in documents() for block in blocks(document)]
@@ -88,7 +88,7 @@ def api() -> Iterator[EmbeddedAPI]:
 def our_resources() -> set[str]:
     names: set[str] = set()
     for text in custom_resource_definitions():
-        spoken = yaml.safe_load(text)["spec"]["names"]
+        spoken = safe_load(text)["spec"]["names"]
         names |= {spoken["plural"], spoken["singular"], *spoken.get("shortNames", ())}
     return names
 
@@ -119,7 +119,7 @@ def test_toml_is_read(block: Block) -> None:
 
 @pytest.mark.parametrize("block", in_language("yaml"), ids=str)
 def test_yaml_is_accepted(block: Block, api: EmbeddedAPI, tmp_path: Path) -> None:
-    for document in yaml.safe_load_all(block.text):
+    for document in safe_load_all(block.text):
         if document.get("kind") == "KubeadmControlPlane":
             assert_approves_nothing(document)
         elif document.get("kind") in ("AdmissionConfiguration", "Config"):
@@ -299,7 +299,7 @@ def check_kubectl(arguments: list[str]) -> None:
 def check_exec(arguments: list[str]) -> None:
     """In the Pod of the chart, with the configuration file that is mounted there."""
     before, after = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
-    objects = list(yaml.safe_load_all(COMPONENTS.read_text(encoding="utf-8")))
+    objects = list(safe_load_all(COMPONENTS.read_text(encoding="utf-8")))
     [deployment] = [one for one in objects if one["kind"] == "Deployment"]
     assert before == ["--namespace", "node-attestation-system", f"deployment/{deployment['metadata']['name']}"]
     assert after[0] == "node-attestation-controller"
@@ -312,7 +312,7 @@ def check_exec(arguments: list[str]) -> None:
 
 def check_binding(flags: dict[str, str]) -> None:
     """It binds a role that is there to the controller."""
-    objects = list(yaml.safe_load_all(MANAGEMENT.read_text(encoding="utf-8")))
+    objects = list(safe_load_all(MANAGEMENT.read_text(encoding="utf-8")))
     found = {(one["kind"], one["metadata"]["name"]) for one in objects}
     namespace, account = flags["--serviceaccount"].split(":")
     assert {("ClusterRole", flags["--clusterrole"]), ("Namespace", namespace), ("ServiceAccount", account)} <= found

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from attestors.composite import CompositeAttestor, plugin
 from attestors.composite.parts import Part, server_parts
 from attestors.contract import AttestorSettings
@@ -23,6 +21,7 @@ from signer.decision.attestation import _ATTESTATION_SECONDS
 from tests.documents.attestor_reasons import _reasons_in
 from tests.documents.markdown import ROOT, blocks
 from tests.support.attestors import RegistryWith
+from tests.support.yaml_documents import safe_load
 from tests.unit.attestors.tpm.endorsement.support import root
 
 DOCUMENT = ROOT / "docs/composite.md"
@@ -30,7 +29,7 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 
 
 def contents(language: str) -> list[Any]:
-    return [yaml.safe_load(block.text) for block in blocks(DOCUMENT) if block.language == language]
+    return [safe_load(block.text) for block in blocks(DOCUMENT) if block.language == language]
 
 
 def parts(operator: Mapping[str, Any], policy: Mapping[str, Any]) -> list[Part]:
@@ -47,7 +46,7 @@ def test_the_settings_are_accepted(tmp_path: Path) -> None:
     read = read_configuration_file(file)
     accepted = read.floors.of("anywhere").required
     assert str(accepted.workers) == str(accepted.control_plane) == "composite with gcp and tpm"
-    example = yaml.safe_load((ROOT / "deploy/policies/composite.yaml").read_text(encoding="utf-8"))
+    example = safe_load((ROOT / "deploy/policies/composite.yaml").read_text(encoding="utf-8"))
     assert example == policy
     (authorized,) = policy["spec"]["authorizedAttestors"]
     made = parts(read.attestors["composite"].settings, authorized["settings"])

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from signer.crds import CRD_FILES, custom_resource_definitions
 from signer.model.floors import NO_FLOOR
@@ -14,6 +13,7 @@ from signer.model.policy import InvalidPolicy, parse_policy
 from signer.testing.api import APIError, EmbeddedAPI
 from tests.documents.markdown import ROOT
 from tests.documents.test_blocks import assert_applies
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 POLICIES = sorted((ROOT / "deploy/policies").glob("*.yaml"))
 policies = pytest.mark.parametrize("file", POLICIES, ids=lambda file: file.stem)
@@ -34,7 +34,7 @@ def test_the_definitions_are_those_that_the_program_prints() -> None:
 
 @policies
 def test_a_policy_is_accepted_and_can_be_followed(file: Path, api: EmbeddedAPI) -> None:
-    [manifest] = yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    [manifest] = safe_load_all(file.read_text(encoding="utf-8"))
     assert_applies(api, manifest)
     stored = api.get("nodeattestationpolicies", manifest["metadata"]["name"], manifest["metadata"]["namespace"])
     assert parse_policy(stored, NO_FLOOR).authorized_attestors
@@ -47,9 +47,9 @@ def test_a_policy_is_explained(file: Path) -> None:
 
 
 def test_the_explicit_policy_has_every_field() -> None:
-    definition = yaml.safe_load(custom_resource_definitions()[0])
+    definition = safe_load(custom_resource_definitions()[0])
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    spec = yaml.safe_load((ROOT / "deploy/policies/explicit.yaml").read_text(encoding="utf-8"))["spec"]
+    spec = safe_load((ROOT / "deploy/policies/explicit.yaml").read_text(encoding="utf-8"))["spec"]
     assert set(spec) == set(schema)
     for part in ("certificates", "bootstrapTokens", "nodeNames"):
         assert set(spec[part]) == set(schema[part]["properties"])
@@ -68,7 +68,7 @@ def test_the_explicit_policy_has_every_field() -> None:
 )
 def test_a_wrong_policy_is_refused_by_the_schema(path: str, value: object, api: EmbeddedAPI) -> None:
     """What the tests above rest on."""
-    manifest = yaml.safe_load((ROOT / "deploy/policies/explicit.yaml").read_text(encoding="utf-8"))
+    manifest = safe_load((ROOT / "deploy/policies/explicit.yaml").read_text(encoding="utf-8"))
     manifest["metadata"]["name"] = "wrong"
     manifest["spec"][path] = value
     with pytest.raises(APIError, match=path):
@@ -76,7 +76,7 @@ def test_a_wrong_policy_is_refused_by_the_schema(path: str, value: object, api: 
 
 
 def test_a_duration_out_of_bounds_passes_the_schema_and_not_the_controller(api: EmbeddedAPI) -> None:
-    manifest = yaml.safe_load((ROOT / "deploy/policies/explicit.yaml").read_text(encoding="utf-8"))
+    manifest = safe_load((ROOT / "deploy/policies/explicit.yaml").read_text(encoding="utf-8"))
     manifest["metadata"]["name"] = "too-short"
     manifest["spec"]["certificates"]["clientDuration"] = "59m"
     stored = api.create(manifest)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from attestors.clouds.google import compute
 from attestors.clouds.google.settings import COMPUTE_URL
@@ -20,6 +19,7 @@ from attestors.gcp.node.settings import METADATA_ADDRESS, MetadataEndpoint, Node
 from attestors.gcp.node.settings import SETTINGS as NODE_SETTINGS
 from attestors.gcp.settings import GCPSettings, LookUp
 from tests.documents.markdown import ROOT, blocks
+from tests.support.yaml_documents import safe_load
 
 DOCUMENT = ROOT / "docs/gcp.md"
 TEXT = " ".join(DOCUMENT.read_text(encoding="utf-8").split())
@@ -71,7 +71,7 @@ def test_once_a_minute() -> None:
 def in_yaml() -> Iterator[dict[str, Any]]:
     for block in blocks(DOCUMENT):
         if block.language == "yaml":
-            yield yaml.safe_load(block.text)
+            yield safe_load(block.text)
 
 
 def test_the_settings_are_accepted() -> None:
@@ -82,7 +82,7 @@ def test_the_settings_are_accepted() -> None:
         r"^( {6})# (settings:| +projects:| +serviceAccounts:| +- )", r"\1\2", example, flags=re.MULTILINE
     )
     policies = [content for content in in_yaml() if content.get("kind") == "NodeAttestationPolicy"]
-    policies += [yaml.safe_load(example), yaml.safe_load(commented)]
+    policies += [safe_load(example), safe_load(commented)]
     given = [policy["spec"]["authorizedAttestors"][0].get("settings", {}) for policy in policies]
     assert [set(one) for one in given] == [settings.POLICY_SETTINGS, set(), settings.POLICY_SETTINGS]
     for one in given:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 
-import yaml
-
 from signer.cli.check.roles import ACCESS, BASE, CONTAINERS, ROTATION, SSH, Scope
 from tests.documents.grant_calls import CALLS, granted_rules
 from tests.documents.markdown import ROOT
+from tests.support.yaml_documents import safe_load_all
 
 _METHODS = {
     "get": ("get",),
@@ -75,7 +74,7 @@ def test_check_asks_for_exactly_the_roles_that_a_controller_needs() -> None:
     granted = {
         (file, role["metadata"]["name"], role["kind"] == "Role", group, resource, verb, name)
         for file in ("management.yaml", "rotation.yaml", "ssh.yaml", "access.yaml", "containers.yaml")
-        for role in yaml.safe_load_all((ROOT / "deploy/rbac" / file).read_text(encoding="utf-8"))
+        for role in safe_load_all((ROOT / "deploy/rbac" / file).read_text(encoding="utf-8"))
         if role["kind"] in {"Role", "ClusterRole"} and role["metadata"]["name"] not in OPTIONAL
         for rule in role["rules"]
         for group in rule["apiGroups"]

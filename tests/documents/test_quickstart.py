@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.record_object import record_spec
@@ -32,6 +31,7 @@ from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.support.node_program import NodeProgram, Ran
 from tests.support.processes import wait_until
+from tests.support.yaml_documents import safe_load_all
 from tests.unit.signer.builders import record as attested_node
 
 PAGE: Final = ROOT / "docs/quickstart-kind.md"
@@ -54,7 +54,7 @@ def handled(handling: RunBy) -> list[list[str]]:
 
 def workers() -> dict[str, dict[str, Any]]:
     """The objects of the file, by kind."""
-    return {one["kind"]: one for one in yaml.safe_load_all(WORKERS.read_text(encoding="utf-8"))}
+    return {one["kind"]: one for one in safe_load_all(WORKERS.read_text(encoding="utf-8"))}
 
 
 def configuration_on(host_name: str, folder: Path) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Final
 
 import pytest
-import yaml
 
 from attestors.wire.statement import MAXIMUM_REVOCATION_LIST_BYTES
 from signer.configuration import MasterSecrets, SSHPermission
@@ -26,9 +25,10 @@ from signer.ssh.rotation_plan import LONGEST_CERTIFICATE
 from signer.ssh.rotation_record import Step
 from signer.store.statements import SIGNED_AGAIN
 from tests.documents.markdown import ROOT
+from tests.support.yaml_documents import safe_load
 
 TEXT: Final = (ROOT / "docs/ssh-authorities.md").read_text(encoding="utf-8")
-SPEC: Final = yaml.safe_load(custom_resource_definitions()[0])["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
+SPEC: Final = safe_load(custom_resource_definitions()[0])["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
     "properties"
 ]
 
@@ -86,7 +86,7 @@ def test_each_condition_is_named(page: str) -> None:
 def test_each_field_is_named() -> None:
     for name in SPEC["spec"]["properties"]["ssh"]["properties"]:
         assert f"| `{name}" in TEXT
-    shown = yaml.safe_load(re.findall(r"```text\n(status:.*?)```", TEXT, re.DOTALL)[0])["status"]["ssh"]
+    shown = safe_load(re.findall(r"```text\n(status:.*?)```", TEXT, re.DOTALL)[0])["status"]["ssh"]
     assert set(shown) == set(SPEC["status"]["properties"]["ssh"]["properties"])
     assert f"`node_attestation_{SSH_AUTHORITIES.name}`" in TEXT
     assert f"`node_attestation_{SSH_TRUST.name}`" in TEXT

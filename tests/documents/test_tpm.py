@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -49,6 +48,7 @@ from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.certificates import CertificateAuthority
 from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.support.software_tpm import SoftwareTPM
+from tests.support.yaml_documents import safe_load
 from tests.unit.attestors.tpm.fixtures import ANY_KEYS
 
 DOCUMENT = ROOT / "docs/tpm.md"
@@ -80,7 +80,7 @@ def test_every_field_is_in_a_table() -> None:
 def in_yaml() -> Iterator[dict[str, Any]]:
     for block in blocks(DOCUMENT):
         if block.language == "yaml":
-            yield yaml.safe_load(block.text)
+            yield safe_load(block.text)
 
 
 def test_the_controllers_settings_are_accepted(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_the_policys_settings_are_accepted() -> None:
         example,
         flags=re.MULTILINE,
     )
-    policies += [yaml.safe_load(example), yaml.safe_load(commented)]
-    bare_metal = yaml.safe_load((ROOT / "deploy/policies/bare-metal-tpm.yaml").read_text(encoding="utf-8"))
+    policies += [safe_load(example), safe_load(commented)]
+    bare_metal = safe_load((ROOT / "deploy/policies/bare-metal-tpm.yaml").read_text(encoding="utf-8"))
     sources = TPMSettings.parse(
         AttestorSettings(ANY_KEYS, policy=bare_metal["spec"]["authorizedAttestors"][0]["settings"])
     ).sources

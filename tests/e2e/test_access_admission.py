@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from signer.access.admission import messages
 from signer.access.admission.mutation import CREATOR_POLICY, mutation_binding_spec, mutation_spec
@@ -44,6 +43,7 @@ from tests.support.processes import wait_until
 from tests.support.raw_client import Answer, RawClient
 from tests.support.record_access_reviews import prepare
 from tests.support.rotation_operations import grant
+from tests.support.yaml_documents import safe_load_all
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -159,7 +159,7 @@ def serving(
         rendered = render_chart({"ssh": {"enabled": True}, "access": {"enabled": True, "webhook": {"enabled": True}}})
     except MissingPart as missing:
         skip_or_fail(missing)
-    roles = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in ("Role", "ClusterRole")]
+    roles = [one for one in safe_load_all(rendered) if one and one["kind"] in ("Role", "ClusterRole")]
     own = ("node-attestation-access-proof", "node-attestation-access-webhook")
     grant(admin, WEBHOOK, [rule for role in roles if role["metadata"]["name"] in own for rule in role["rules"]])
     install_webhook(admin, MUTATING_WEBHOOKS, 1)

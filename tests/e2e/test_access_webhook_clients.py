@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
 from signer.access.admission import messages
 from signer.controller.access_webhook_clients import parse_client_authorities
@@ -22,6 +21,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
 from tests.support.raw_client import Answer, RawClient
 from tests.support.record_access_reviews import prepare
+from tests.support.yaml_documents import safe_load
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -50,7 +50,7 @@ def write_files(folder: Path, host: str, certificate: tuple[bytes, bytes]) -> Pa
     for name, content in zip(("access-webhook.crt", "access-webhook.key"), certificate, strict=True):
         (folder / name).write_bytes(content)
     (configuration,) = (one for one in folder.glob("*.yaml"))
-    assert yaml.safe_load(configuration.read_text())["kind"] == "AdmissionConfiguration"
+    assert safe_load(configuration.read_text())["kind"] == "AdmissionConfiguration"
     return configuration
 
 

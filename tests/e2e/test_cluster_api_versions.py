@@ -27,6 +27,7 @@ from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.raw_client import RawClient
+from tests.support.yaml_documents import safe_load
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -111,7 +112,7 @@ def write_crds(folder: Path, version: str) -> None:
     """Cluster API's CRDs as a management cluster of that version has them: the old one knows nothing of v1beta2."""
     found = cluster_api_crds() or Path(str(files("signer.testing").joinpath("crds")))
     for path in found.glob("*.yaml"):
-        definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+        definition = safe_load(path.read_text(encoding="utf-8"))
         if version == "v1beta1":
             versions = [one for one in definition["spec"]["versions"] if one["name"] == version]
             definition["spec"]["versions"] = [{**one, "served": True, "storage": True} for one in versions]

@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
 from signer.cli import main
 from signer.kube.resources import ATTESTED_NODES, CLUSTER_ROLE_BINDINGS, CUSTOM_RESOURCE_DEFINITIONS
@@ -32,6 +31,7 @@ from tests.e2e.auto_approval_fixtures import (
 from tests.e2e.installation import DEPLOYMENT, RELEASE, Installation, installation
 from tests.support.grants import service_account_token
 from tests.support.processes import wait_until
+from tests.support.yaml_documents import safe_load_all
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -102,7 +102,7 @@ def helm_test(installed: Installation, seconds: int) -> subprocess.CompletedProc
     """Run the command of the Pod of ``helm test``, with this machine's address in place of the Service's name."""
     [container] = [
         container
-        for one in yaml.safe_load_all(installed.helm("get", "hooks", RELEASE))
+        for one in safe_load_all(installed.helm("get", "hooks", RELEASE))
         if one["kind"] == "Pod"
         for container in one["spec"]["containers"]
     ]

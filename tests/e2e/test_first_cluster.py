@@ -38,6 +38,7 @@ from tests.support.kubectl import find_kubectl
 from tests.support.node_program import NodeProgram, Ran
 from tests.support.processes import free_port
 from tests.support.software_tpm import SoftwareTPM, find_tpm_library
+from tests.support.yaml_documents import safe_load
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -153,7 +154,7 @@ class Scene:
 
     def add_first_control_plane(self) -> None:
         """The machine of `kubeadm init`: its node is there, and its kubelet's certificate is by kubeadm."""
-        self.plane.install_crd(yaml.safe_load(KUBEADM_CONTROL_PLANES))
+        self.plane.install_crd(safe_load(KUBEADM_CONTROL_PLANES))
         control_plane = {
             "apiVersion": "controlplane.cluster.x-k8s.io/v1beta2",
             "kind": "KubeadmControlPlane",
@@ -277,7 +278,7 @@ def test_a_new_user_gets_from_nothing_to_enforce_and_mends_a_refused_node(scene:
     reader.skip("make demo")  # `.ci/run` runs it
 
     image = reader.provide_image()
-    values = yaml.safe_load(reader.copy("values.yaml"))
+    values = safe_load(reader.copy("values.yaml"))
     ports = {"health": {"port": free_port()}, "diagnostics": {"port": free_port(), "insecure": True}}
     (reader.folder / "values.yaml").write_text(yaml.safe_dump({**values, **ports}))  # beside other tests' controllers
     said = reader.next("kubectl create namespace", *["kubectl create configmap"] * 2, "helm install")

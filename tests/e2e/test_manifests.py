@@ -15,6 +15,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.helm import find_helm, render_chart
 from tests.support.kubectl import run_kubectl
 from tests.support.processes import wait_until
+from tests.support.yaml_documents import safe_load_all
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -52,7 +53,7 @@ def rendered(plane: ControlPlane) -> str:
 
 
 def number_of_objects(text: str) -> int:
-    return sum(one is not None for one in yaml.safe_load_all(text))
+    return sum(one is not None for one in safe_load_all(text))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from signer.crds import custom_resource_definitions
 from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, Resource
@@ -20,6 +19,7 @@ from tests.support.helm import render_chart
 from tests.support.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, infrastructure_definition
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -78,7 +78,7 @@ def admin(real_control_plane: ControlPlane) -> Iterator[RawClient]:
         if version_of(client) < SINCE:
             pytest.skip("ValidatingAdmissionPolicies need Kubernetes 1.30")
         for text in (*custom_resource_definitions(), *capi_crds()):
-            real_control_plane.install_crd(yaml.safe_load(text))
+            real_control_plane.install_crd(safe_load(text))
         real_control_plane.install_crd(infrastructure_definition(SIGNER_FIELD))
         for resource, manifest in OBJECTS.values():
             client.post(resource.collection("default"), manifest).expect(201)
@@ -96,7 +96,7 @@ def controller(real_control_plane: ControlPlane, admin: RawClient) -> Iterator[R
     version = "{}.{}.0".format(*version_of(admin))
     rendered = render_chart(VALUES, namespace="own", kube_version=version, templates=["admission.yaml"])
     made = []
-    for manifest in filter(None, yaml.safe_load_all(rendered)):
+    for manifest in filter(None, safe_load_all(rendered)):
         plural = "validatingadmissionpolicies" if "Binding" not in manifest["kind"] else ""
         plural = plural or "validatingadmissionpolicybindings"
         collection = f"/apis/admissionregistration.k8s.io/v1/{plural}"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from signer.crds import CRD_FILES
 from signer.crds.expressions import FIRST_VERSION, POLICY_FILE
@@ -21,6 +20,7 @@ from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.control_plane import ControlPlane
 from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.support.raw_client import RawClient
+from tests.support.yaml_documents import safe_load_all
 
 pytestmark = pytest.mark.slow
 
@@ -368,7 +368,7 @@ def test_a_status_of_another_form_is_refused(api: API, changes: dict[str, Any]) 
 
 @pytest.mark.parametrize("file", sorted((DEPLOY / "policies").glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_example_policies_are_taken(api: API, file: Path) -> None:
-    (example,) = yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    (example,) = safe_load_all(file.read_text(encoding="utf-8"))
     example["metadata"]["namespace"] = "default"
     applied = run_kubectl(api.kubeconfig(), ["apply", "-f", "-"], standard_input=json.dumps(example))
     assert applied.returncode == 0, applied.stderr

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from cryptography import x509
 
 from attestors.aws.document.recorded import read_recorded
@@ -72,6 +71,7 @@ from tests.support.node_access import certificate, text_of
 from tests.support.openssh import private_key, private_key_text, public_keys
 from tests.support.reservations import reservation_spec
 from tests.support.statements import IDENTITY, authority, bundle, controller, signed, trust_of
+from tests.support.yaml_documents import safe_load
 from tests.unit.attestors.gcp import support as gcp
 from tests.unit.authenticator import builders as node
 from tests.unit.node_access.containers import made
@@ -314,7 +314,7 @@ def _of_objects() -> Iterator[Seed]:
     yield "gateway-connection", "two-authorities", _json(render_gateway_connection(connection, "node-access-gateway"))
     folder = FIXTURES.parent / "deploy" / "policies"
     for file in sorted(folder.glob("*.yaml")):
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = safe_load(file.read_text(encoding="utf-8"))
         yield "policy", file.stem, _json({**document, "metadata": _NAMED})
         yield "strict-yaml", file.stem, file.read_bytes()
     yield (

@@ -26,6 +26,7 @@ from tests.integration.fixtures import (
     pending,
     provider_id,
 )
+from tests.support.yaml_documents import safe_load
 
 pytestmark = pytest.mark.slow
 
@@ -240,7 +241,7 @@ def test_certificate_authority_is_repaired(
 
 
 def _changed(text: str, change: Callable[[dict[str, Any]], object]) -> bytes:
-    document = yaml.safe_load(text)
+    document = safe_load(text)
     change(document)
     return yaml.safe_dump(document).encode()
 

@@ -23,6 +23,7 @@ from tests.integration.explaining import Explain, outcomes
 from tests.integration.fixtures import MASTER_KEY, SECRETS_IN_PLAY, Harness, node_of, provider_id
 from tests.integration.kubelets import attest, builtin_serving_request
 from tests.integration.requests import blocks_of, manifest_of, plant
+from tests.support.yaml_documents import safe_load_all
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ def test_a_recording_explains_the_same(harness: Harness, explain: Explain, offli
     record = cluster.management.client.get(ATTESTED_NODES.object("workload.worker-1", "default"))
     for secret in (*SECRETS_IN_PLAY, key, authority, "PRIVATE KEY", "0123456789abcdef", record["spec"]["seal"]):
         assert secret not in text
-    kinds = [document["kind"] for document in yaml.safe_load_all(text)]
+    kinds = [document["kind"] for document in safe_load_all(text)]
     assert "Secret" not in kinds
     assert "elsewhere" not in text  # another Cluster's
 
@@ -113,7 +114,7 @@ def test_settings_of_another_namespace_do_not_apply(
 
     code, live = explain("asks", *here, "--record", str(recording))
     assert explain("asks", *elsewhere, "--record", str(without_settings))[1]["reason"] == "AttestorUnavailable"
-    headers = [next(yaml.safe_load_all(one.read_text())) for one in (recording, without_settings)]
+    headers = [next(safe_load_all(one.read_text())) for one in (recording, without_settings)]
     assert [header["attestorsWithSettings"] for header in headers] == [["keyed-mac"], []]
     assert given["masterKey"] not in recording.read_text()
 
@@ -143,7 +144,7 @@ def test_credentials_are_not_recorded(harness: Harness, explain: Explain, offlin
         recording = tmp_path / f"{name}.yaml"
         code, live = explain(name, "--record", str(recording))
         assert (code, live["reason"]) == (4, "AttestorNotAuthorized")
-        header, recorded, *_ = yaml.safe_load_all(recording.read_text())
+        header, recorded, *_ = safe_load_all(recording.read_text())
         assert header["redacted"] == (["identityToken"] if version == "v1" else ["request"])
         request = recorded["spec"]["request"]
         if version == "v1":
@@ -273,7 +274,7 @@ def test_a_recording_has_what_the_workload_cluster_reports(
     assert "Addresses that cannot be read: InternalIP '10.0.0.010' has leading zeros" in check["expected"]
     judged = offline("serves", "--objects", str(recording))[:2]
     assert (judged[0], without(judged[1], "notes")) == (code, without(live, "notes"))
-    header, *others = yaml.safe_load_all(recording.read_text())
+    header, *others = safe_load_all(recording.read_text())
     unreported = {name: value for name, value in header.items() if not name.startswith("reported")}
     recording.write_text(yaml.safe_dump_all([unreported, *others]))
     assert offline("serves", "--objects", str(recording))[1]["reason"] == "ServiceNetworksUnknown"

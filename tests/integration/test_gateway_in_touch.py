@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
 from signer.crds import access_definitions
 from signer.gateway.run import GatewayHealth, GatewayOptions, run_gateway
@@ -17,6 +16,7 @@ from signer.testing.api import EmbeddedAPI
 from tests.support.gateway_grants import GATEWAY_NAMESPACE
 from tests.support.openssh import ssh_keygen
 from tests.support.processes import wait_until
+from tests.support.yaml_documents import safe_load
 
 pytestmark = pytest.mark.slow
 IN_TOUCH: Final = "node_access_gateway_in_touch"
@@ -36,7 +36,7 @@ async def test_it_is_in_touch_once_it_has_listed_grants_and_secrets(tmp_path: Pa
 
     with EmbeddedAPI() as api:
         for text in access_definitions() if has_definitions else ():
-            api.install_crd(yaml.safe_load(text))
+            api.install_crd(safe_load(text))
         async with Client(api.connection()) as client:
             running = asyncio.create_task(
                 run_gateway(

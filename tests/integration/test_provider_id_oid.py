@@ -19,6 +19,7 @@ from tests.integration.requests import blocks_of, manifest_of, plant
 from tests.integration.test_explain_offline import Run
 from tests.integration.test_explain_offline import offline as offline
 from tests.support.node_program import NodeProgram
+from tests.support.yaml_documents import safe_load_all
 from tests.unit.signer.builders import extension, node_subject, pkcs10
 
 pytestmark = pytest.mark.slow
@@ -119,7 +120,7 @@ def test_a_recording_is_read_under_the_oids_that_it_names(
     recording = tmp_path / "recording.yaml"
     code, live = explain("both", "--provider-id-oids", ",".join(BOTH), "--record", str(recording))
     assert (code, live["reason"]) == (4, "MalformedRequest")
-    header, *others = yaml.safe_load_all(recording.read_text())
+    header, *others = safe_load_all(recording.read_text())
     assert (header["providerIDOIDs"], header["redacted"]) == (list(BOTH), ["request"])
     assert offline("both", "--objects", str(recording))[1]["reason"] == "MalformedRequest"
     for oids in (["2.5.29.17"], [*BOTH, ASSIGNED], [7], ["1.2.3", {}]):

@@ -30,6 +30,7 @@ from tests.documents.test_grants import SERVICE_ACCOUNT, as_the_service_account
 from tests.integration.explaining import READ_ONLY
 from tests.integration.fixtures import Harness, keyed_mac
 from tests.support.processes import wait_until
+from tests.support.yaml_documents import safe_load_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
 
@@ -184,7 +185,7 @@ def test_it_appears_names_the_template_and_goes_when_it_is_closed(harness: Harne
 
 def test_without_the_role_it_says_what_may_not_be_read(harness: Harness, cluster: WorldCluster) -> None:
     api = harness.api
-    objects = yaml.safe_load_all((ROOT / "deploy/rbac/management.yaml").read_text(encoding="utf-8"))
+    objects = safe_load_all((ROOT / "deploy/rbac/management.yaml").read_text(encoding="utf-8"))
     # A role of its own lets the controller read the names of the API servers there.
     without = [one for one in objects if one["metadata"]["name"] != "node-attestation-control-plane-names"]
     api.apply_yaml(yaml.safe_dump_all(without))

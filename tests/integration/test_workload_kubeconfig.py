@@ -29,6 +29,7 @@ from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import CONTROLLER_USER, Harness
 from tests.support.processes import wait_until
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 pytestmark = pytest.mark.slow
 
@@ -206,7 +207,7 @@ def test_a_dry_run_prints_and_writes_nothing(harness: Harness, cluster: WorldClu
     before = len(workload.requests.writes()), len(harness.api.requests.writes())
     code, output, _ = run("workload-kubeconfig", "default/workload", "--dry-run", "--ssh")
     assert code == 0
-    printed = list(yaml.safe_load_all(output))
+    printed = list(safe_load_all(output))
     assert printed == [one.body for one in wanted_objects((Feature.SSH, Feature.ENFORCE), ("keyed-mac",))]
     assert (len(workload.requests.writes()), len(harness.api.requests.writes())) == before
 
@@ -370,7 +371,7 @@ def test_address_and_cas_are_those_that_cluster_api_keeps(harness: Harness, clus
     """A rotation of the CAs keeps that Secret up to date."""
     made(run)
     secret = restricted(harness)
-    document = yaml.safe_load(base64.b64decode(secret["data"]["value"]))
+    document = safe_load(base64.b64decode(secret["data"]["value"]))
     document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     secret["data"]["value"] = base64.b64encode(json.dumps(document).encode()).decode()
     harness.management.client.replace(PATH, secret)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from tests.supply_chain.dependencies import CONSTRAINTS
+from tests.support.yaml_documents import safe_load
 
 ROOT: Final = CONSTRAINTS.parent
 FOLDER: Final = ROOT / ".github/workflows"
@@ -25,7 +25,7 @@ OWN_RUNNER: Final = "self-hosted"
 
 def problems(text: str) -> Iterator[str]:
     """Everything in a workflow that is against the rules."""
-    workflow: Mapping[Any, Any] = yaml.safe_load(text)
+    workflow: Mapping[Any, Any] = safe_load(text)
     events = workflow[True]  # YAML 1.1 reads `on` as true
     if not set(events) <= {"pull_request", "push", "schedule", "workflow_dispatch"}:
         yield f"events {sorted(events)}"
@@ -105,7 +105,7 @@ def test_what_no_workflow_may_have(old: str, new: str, problem: str) -> None:
 
 
 def test_dependabot_knows_every_folder_with_versions() -> None:
-    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text(encoding="utf-8"))["updates"]
+    updates = safe_load((ROOT / ".github/dependabot.yml").read_text(encoding="utf-8"))["updates"]
     folders = {one["package-ecosystem"]: one.get("directories", [one.get("directory")]) for one in updates}
     assert set(folders) == {"github-actions", "pip"}
     for folder in folders["pip"]:

@@ -14,10 +14,10 @@ from types import ModuleType
 from typing import Final
 
 import pytest
-import yaml
 
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.helm import REGISTRY, run_helm
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 pytestmark = pytest.mark.slow
 
@@ -119,18 +119,18 @@ def test_helm_takes_the_chart(release: Path) -> None:
         )
     except MissingPart as missing:
         skip_or_fail(missing)
-    [deployment] = [one for one in yaml.safe_load_all(text) if one and one["kind"] == "Deployment"]
+    [deployment] = [one for one in safe_load_all(text) if one and one["kind"] == "Deployment"]
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image == f"{REGISTRY}/capi-node-attestation:0.2.0"
 
 
 def test_clusterctl_finds_its_two_files(release: Path) -> None:
-    components = list(yaml.safe_load_all((release / "addon-components.yaml").read_text()))
+    components = list(safe_load_all((release / "addon-components.yaml").read_text()))
     labels = [
         one["metadata"].get("labels", {}).get("app.kubernetes.io/version") for one in components if one is not None
     ]
     assert {label for label in labels if label is not None} == {VERSION}
-    series = yaml.safe_load((release / "metadata.yaml").read_text())["releaseSeries"]
+    series = safe_load((release / "metadata.yaml").read_text())["releaseSeries"]
     assert {(one["major"], one["minor"]) for one in series} >= {(0, 2)}
 
 

@@ -7,10 +7,10 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from packaging.utils import canonicalize_name
 
 from tests.supply_chain.dependencies import CONSTRAINTS
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 ROOT: Final = CONSTRAINTS.parent
 CHART: Final = ROOT / "deploy/helm/capi-node-attestation"
@@ -21,7 +21,7 @@ def project(name: str) -> Any:
 
 
 def document(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return safe_load(path.read_text(encoding="utf-8"))
 
 
 def listed() -> set[str]:
@@ -41,7 +41,7 @@ def test_every_name_is_listed() -> None:
 
 
 def test_the_name_of_the_provider_is_that_of_the_package() -> None:
-    components = yaml.safe_load_all((ROOT / "deploy/clusterctl/addon-components.yaml").read_text(encoding="utf-8"))
+    components = safe_load_all((ROOT / "deploy/clusterctl/addon-components.yaml").read_text(encoding="utf-8"))
     providers = {one["metadata"]["labels"].get("cluster.x-k8s.io/provider") for one in components if one is not None}
     [label] = providers - {None}
     assert {label, label.removeprefix("addon-")} <= listed()

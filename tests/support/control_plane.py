@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from signer.kube.connection import ClusterConnection
@@ -27,6 +26,7 @@ from tests.support.closing import ClosedAtTheEnd
 from tests.support.etcd import NO_SYNCS, Disk, Etcd, start_on_free_port
 from tests.support.processes import Program, Programs, wait_until
 from tests.support.raw_client import RawClient
+from tests.support.yaml_documents import safe_load_all
 
 _ADMINISTRATOR: Final = "kubernetes-admin"
 _ADMINISTRATORS: Final = ("system:masters",)
@@ -146,7 +146,7 @@ class ControlPlane(ClosedAtTheEnd):
     def install_crds(self, paths: Iterable[Path]) -> None:
         """Create or replace the CustomResourceDefinitions of YAML files; returns when their resources are served."""
         for path in paths:
-            for document in yaml.safe_load_all(path.read_text()):
+            for document in safe_load_all(path.read_text()):
                 if document is not None:
                     self.install_crd(document)
 

@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from attestors.wire.names import Purpose, SignerName
 from signer.kube.connection import ClusterConnection
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
+from tests.support.yaml_documents import safe_load_all
 
 SERVICE_ACCOUNT: Final = "node-attestation-controller"
 WORKLOAD_USER: Final = "node-attestation-controller"
@@ -101,7 +100,7 @@ def grant_in_workload_cluster(administrator: ClusterConnection, grantee: Cluster
 
 
 def _objects(name: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((_FOLDER / name).read_text(encoding="utf-8")))
+    return list(safe_load_all((_FOLDER / name).read_text(encoding="utf-8")))
 
 
 def _moved(binding: dict[str, Any], namespace: str) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import yaml
 
+from tests.support.yaml_documents import safe_load
+
 READ: Final = ""
 """The form is read as the plain one is."""
 _ABSENT: Final = object()
@@ -80,7 +82,7 @@ class Forms:
         user: dict[str, Any] = {"name": "u", "user": {"token": self.token}}
         return [
             Form("plain", plain, True, READ, READ),
-            Form("json", json.dumps(yaml.safe_load(plain)).encode(), True, READ, READ),
+            Form("json", json.dumps(safe_load(plain)).encode(), True, READ, READ),
             Form("no kind", self.plain(kind=_ABSENT), True, READ, READ),
             Form("no apiVersion", self.plain(apiVersion=_ABSENT), True, READ, READ),
             Form("neither", self.plain(kind=_ABSENT, apiVersion=_ABSENT), True, READ, READ),

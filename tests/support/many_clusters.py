@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Final, Self
 
-import yaml
-
 from signer.crds import custom_resource_definitions
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTERS_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.testing.api import EmbeddedAPI
@@ -21,6 +19,7 @@ from signer.testing.api.thread import LoopThread
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.cluster_api import capi_crds
 from signer.testing.world import CONTROLLER_NAMESPACE
+from tests.support.yaml_documents import safe_load
 
 _NAMESPACE: Final = "default"
 _BOOKMARK_SECONDS: Final = 60.0
@@ -41,7 +40,7 @@ class ManyClusters:
         self._thread.start()
         self.management.__enter__()
         for text in (*custom_resource_definitions(), *capi_crds()):
-            self.management.create(yaml.safe_load(text))
+            self.management.create(safe_load(text))
         self.management.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CONTROLLER_NAMESPACE}})
         return self
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from signer.admission.policy import RefusalReason
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODE_ATTESTATION_POLICIES
 from signer.rotation.admission_policy import (
@@ -32,6 +30,7 @@ from tests.support.cel import Grant
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
+from tests.support.yaml_documents import safe_load
 
 REVIEWS: Final = Path(__file__).parents[2] / "fixtures" / "admission" / "rotation"
 NAMESPACE: Final = "default"
@@ -201,7 +200,7 @@ REASONS: Final = {
 
 def prepare(control_plane: ControlPlane, admin: RawClient) -> None:
     """Create the users' roles and the objects of all cases, before anything looks at requests."""
-    definition = yaml.safe_load(_DEFINITION.read_text(encoding="utf-8"))
+    definition = safe_load(_DEFINITION.read_text(encoding="utf-8"))
     for version in definition["spec"]["versions"]:
         # A later version of the controller may know phases that this schema refuses.
         status = version["schema"]["openAPIV3Schema"]["properties"]["status"]

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from node_access.bastions.suite import OWNER
 from signer.access.admission.policies import Controllers
 from signer.access.admission.webhook import CONFIGURATION_NAME, MUTATE_PATH, VALIDATE_PATH, WebhookPlace
@@ -25,6 +23,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.deploy.embedded import ROOT
 from tests.support.bastions.local_cloud import LocalCloud
 from tests.support.processes import free_port, wait_until
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 NAMESPACE: Final = "default"
 PEOPLE: Final = ("alice", "bob")
@@ -41,8 +40,8 @@ _NAME: Final = "localhost"
 def prepare(api: EmbeddedAPI) -> None:
     """The kinds, the roles of the chart, and people who may ask for the login root."""
     for text in access_definitions():
-        api.install_crd(yaml.safe_load(text))
-    for role in yaml.safe_load_all(_ROLES.read_text(encoding="utf-8")):
+        api.install_crd(safe_load(text))
+    for role in safe_load_all(_ROLES.read_text(encoding="utf-8")):
         if role:
             api.apply(role)
     metadata = {"name": "login-root", "namespace": NAMESPACE}

@@ -36,6 +36,7 @@ from tests.support.containers.cluster import ContainerCluster, running_kubelet
 from tests.support.containers.pods import files_container, is_ready, pod_manifest, shell_container
 from tests.support.openssh import ssh_keygen
 from tests.support.processes import Program, Programs, free_port, wait_until
+from tests.support.yaml_documents import safe_load_all
 
 CLUSTER: Final = "production"
 GATEWAY: Final = "gateway"
@@ -175,7 +176,7 @@ def _prepare(api: EmbeddedAPI) -> None:
     """The kinds, Alice's right to containers, and the gateway's namespace with its roles."""
     prepare(api)
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY_NAMESPACE}})
-    for document in yaml.safe_load_all(_GATEWAY_ROLES.read_text(encoding="utf-8")):
+    for document in safe_load_all(_GATEWAY_ROLES.read_text(encoding="utf-8")):
         if document and document["kind"] in _RBAC_KINDS:
             api.apply(document)
     metadata = {"name": "containers", "namespace": NAMESPACE}

@@ -11,6 +11,7 @@ from typing import Any, Final
 import yaml
 
 from tests.deploy.stand_ins.events import record
+from tests.support.yaml_documents import safe_load_all
 
 KUBERNETES: Final = Path("/etc/kubernetes")
 KUBELET: Final = Path("/var/lib/kubelet")
@@ -24,7 +25,7 @@ def main(arguments: list[str]) -> int:
     """``kubeadm init|join --config FILE``."""
     command, option, file = arguments[:3]
     assert option == "--config"
-    documents = list(yaml.safe_load_all(Path(file).read_text(encoding="utf-8")))
+    documents = list(safe_load_all(Path(file).read_text(encoding="utf-8")))
     by_kind = {document["kind"]: document for document in documents if document}
     record(program="kubeadm", command=command, configuration=by_kind)
     for path in (KUBELET_CONF, BOOTSTRAP_CONF):

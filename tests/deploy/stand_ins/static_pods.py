@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Final, Never
 
-import yaml
+from tests.support.yaml_documents import safe_load
 
 MANIFESTS: Final = Path("/etc/kubernetes/manifests")
 KUBELET: Final = ("127.0.0.1", 10248)
@@ -30,7 +30,7 @@ def main() -> Never:
             running.pop(gone).wait()
         if kubelet_runs():
             for new in manifests - running.keys():
-                [container] = yaml.safe_load(new.read_text(encoding="utf-8"))["spec"]["containers"]
+                [container] = safe_load(new.read_text(encoding="utf-8"))["spec"]["containers"]
                 if shutil.which(container["command"][0]):
                     running[new] = subprocess.Popen(container["command"])
         time.sleep(_POLL_SECONDS)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-import yaml
 
 from authenticator.model.kubeconfig import runs_this_program
 from signer.kube.kubeconfig import parse_kubeconfig
@@ -39,6 +38,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.etcd import Etcd
 from tests.support.processes import Programs, wait_until
 from tests.support.raw_client import RawClient
+from tests.support.yaml_documents import safe_load
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -92,7 +92,7 @@ def test_a_control_plane_joins_and_comes_back(
     assert {name for name in labels if name.startswith("node-role")} >= {"node-role.kubernetes.io/control-plane"}
 
     own = f"https://{local[0]}:{local[1]}"
-    kubeconfig = yaml.safe_load(machine.path("/etc/kubernetes/kubelet.conf").read_text(encoding="utf-8"))
+    kubeconfig = safe_load(machine.path("/etc/kubernetes/kubelet.conf").read_text(encoding="utf-8"))
     is_local = plane.binaries.kubernetes() >= SINCE_LOCAL
     assert kubeconfig["clusters"][0]["cluster"]["server"] == (own if is_local else plane.server)
     assert list(kubeconfig["users"][0]["user"]) == ["exec"]
@@ -128,7 +128,7 @@ def test_kubeadm_upgrades_the_node(
     assert succeeds(machine, UPGRADE) is asks_the_api_server
     if not asks_the_api_server:
         assert "x509 certificate expected" in machine.output()
-    assert yaml.safe_load(configuration.read_text(encoding="utf-8"))["rotateCertificates"] is True
+    assert safe_load(configuration.read_text(encoding="utf-8"))["rotateCertificates"] is True
     assert kubelet_conf.read_text(encoding="utf-8") == before
 
     restart_kubelet(administrator, machine)
@@ -164,9 +164,9 @@ def test_kubeadm_gives_the_kubelet_the_api_server_of_its_machine(
     plane.seed_kubeadm()
     found = kubelet_conf.read_text(encoding="utf-8")
     assert runs_this_program(found.encode())
-    found_document = yaml.safe_load(found)
+    found_document = safe_load(found)
     assert found_document["users"][0]["user"]["exec"].pop("env") is None
-    assert found_document == yaml.safe_load(expected)
+    assert found_document == safe_load(expected)
     assert kubelet_conf.stat().st_mode & 0o777 == 0o600
 
     restart_kubelet(administrator, machine)
@@ -201,7 +201,7 @@ def test_a_machine_of_kubeadm_init_is_left_alone(
         with RawClient(parse_kubeconfig(machine.path("/etc/kubernetes/admin.conf").read_bytes())) as administrator:
             wait_ready(administrator, machine)
             assert not issued(administrator)
-        user = yaml.safe_load(machine.path("/etc/kubernetes/kubelet.conf").read_text(encoding="utf-8"))["users"][0]
+        user = safe_load(machine.path("/etc/kubernetes/kubelet.conf").read_text(encoding="utf-8"))["users"][0]
         assert set(user["user"]) == {"client-certificate", "client-key"}
         assert agent(machine) == {"ActiveState=inactive", "NRestarts=0"}
         assert not list(machine.path("/var/lib/kubelet/pki").glob("kubelet-authenticator*"))

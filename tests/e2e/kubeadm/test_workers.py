@@ -6,7 +6,6 @@ import json
 from typing import Final
 
 import pytest
-import yaml
 from cryptography import x509
 
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -34,6 +33,7 @@ from tests.e2e.kubeadm.node import (
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
+from tests.support.yaml_documents import safe_load
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -87,13 +87,13 @@ def test_kubeadm_upgrades_the_node(
     flags = machine.path(FLAGS)
     has_instance_file = plane.binaries.kubernetes() >= SINCE_INSTANCE
     if has_instance_file:
-        endpoint = yaml.safe_load(machine.path(INSTANCE).read_text(encoding="utf-8"))["containerRuntimeEndpoint"]
+        endpoint = safe_load(machine.path(INSTANCE).read_text(encoding="utf-8"))["containerRuntimeEndpoint"]
         machine.path(INSTANCE).unlink()
         name, _, value = flags.read_text(encoding="utf-8").partition('="')
         flags.write_text(f'{name}="--container-runtime-endpoint={endpoint} {value}', encoding="utf-8")
 
     assert succeeds(machine, UPGRADE)
-    assert yaml.safe_load(configuration.read_text(encoding="utf-8"))["rotateCertificates"] is True
+    assert safe_load(configuration.read_text(encoding="utf-8"))["rotateCertificates"] is True
     assert "--rotate-certificates=false" in flags.read_text(encoding="utf-8")
     assert machine.path(INSTANCE).exists() is has_instance_file
     if has_instance_file:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from attestors.wire.ssh.certificate import parse_certificate_line
 from signer.configuration import ConfigurationFile, CreatorVerification, read_configuration_file
@@ -23,6 +22,7 @@ from tests.integration.host_certificates import claim_of, look_often, request_wi
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.helm import render_chart
 from tests.support.openssh import private_key
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
 
@@ -38,7 +38,7 @@ def block(first_line: str) -> Block:
 def rendered() -> list[dict[str, Any]]:
     """The chart's objects, by the page's values."""
     try:
-        return list(yaml.safe_load_all(render_chart(yaml.safe_load(block("# access-values.yaml").text))))
+        return list(safe_load_all(render_chart(safe_load(block("# access-values.yaml").text))))
     except MissingPart as missing:
         skip_or_fail(missing)
 
@@ -93,11 +93,11 @@ def test_from_the_operators_values_to_alices_certificate(
     }
 
     for text in access_definitions():
-        harness.api.install_crd(yaml.safe_load(text))
+        harness.api.install_crd(safe_load(text))
     for one in objects:
         if (one or {}).get("kind") == "ClusterRole" and one["metadata"]["name"] == "node-access-user":
             harness.api.apply(one)
-    for one in yaml.safe_load_all(block("# alice.yaml").text):
+    for one in safe_load_all(block("# alice.yaml").text):
         harness.api.apply(one)
     assert may(harness, "create", "accessgrants")
     assert may(harness, "use", "logins", "root")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from attestors.wire.ssh.certificate import parse_certificate_line
 from signer.configuration import AccessPermission, CreatorVerification, SSHPermission
@@ -17,6 +16,7 @@ from signer.testing.world import WorldCluster
 from tests.integration.fixtures import Harness
 from tests.support.access_objects import ALICE, USER_KEY
 from tests.support.processes import wait_until
+from tests.support.yaml_documents import safe_load
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
 SSH: Final = SSHPermission(frozenset({"default"}))
@@ -50,7 +50,7 @@ def condition(harness: Harness) -> str:
 
 def install(harness: Harness) -> None:
     for text in access_definitions():
-        harness.api.install_crd(yaml.safe_load(text))
+        harness.api.install_crd(safe_load(text))
     rbac = "rbac.authorization.k8s.io"
     names = ["root", "container"]
     rule = {"apiGroups": [ACCESS_GRANTS.group], "resources": ["logins"], "resourceNames": names, "verbs": ["use"]}

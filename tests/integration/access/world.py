@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final, TypeVar, cast
 
-import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from attestors.wire.node_access import Trust
@@ -67,6 +66,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster
 from tests.support.access_objects import ALICE, AUTHORITY_KEY, BOB, USER_KEY
 from tests.support.openssh import private_key
 from tests.support.remembered_audit import RememberedAudit
+from tests.support.yaml_documents import safe_load
 
 NAMESPACE: Final = "team-a"
 CLUSTER: Final = ClusterKey(NAMESPACE, "production")
@@ -316,7 +316,7 @@ class World:
         """The key ids in the list of revocations."""
         maps = self.api.objects("configmaps", NAMESPACE)
         texts = [one["data"]["revocations"] for one in maps if one["metadata"]["name"].endswith("access-revocations")]
-        return {entry["keyID"] for text in texts for entry in yaml.safe_load(text)}
+        return {entry["keyID"] for text in texts for entry in safe_load(text)}
 
     def allow(self, *users: str, verbs: tuple[str, ...] = ("use",), login: str = "root") -> None:
         """Give a right in the namespace."""
@@ -596,7 +596,7 @@ def new_world(kind: Callable[[EmbeddedAPI], WorldT]) -> Iterator[WorldT]:
     """A management cluster with one Cluster, whose policy allows grants."""
     with EmbeddedAPI() as api, ManagementCluster(api):
         for text in access_definitions():
-            api.install_crd(yaml.safe_load(text))
+            api.install_crd(safe_load(text))
         world = kind(api)
         world.add_cluster()
         world.allow("alice", "bob")

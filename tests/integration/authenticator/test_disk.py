@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
 from authenticator.model.certificate import check_pair
 from authenticator.model.failures import ExitCode
@@ -20,6 +19,7 @@ from authenticator.model.pair import parse_pair
 from tests.integration.authenticator.scene import WORKERS, Scene
 from tests.support.kill_points import FALLIBLE, WRITES
 from tests.support.node_program import NodeProgram, Ran
+from tests.support.yaml_documents import safe_load
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +100,7 @@ def check_prepared(program: NodeProgram, ran: Ran) -> None:
     assert "Traceback" not in ran.log
     assert ran.exit_code in {ExitCode.DONE, *TOLD}
     if program.kubeconfig.exists():
-        document = yaml.safe_load(program.kubeconfig.read_text())
+        document = safe_load(program.kubeconfig.read_text())
         named = Path(document["clusters"][0]["cluster"]["certificate-authority"])
         assert named.read_text().endswith("-----END CERTIFICATE-----\n")
         assert program.kubeconfig.stat().st_mode & 0o777 == 0o600

@@ -27,6 +27,7 @@ from tests.integration.authenticator.fixtures import DAY, LONG_AGO, ClusterAdmin
 from tests.support.agent_plugin import run_with, start_with
 from tests.support.node_program import NodeProgram, exec_info
 from tests.support.processes import wait_until
+from tests.support.yaml_documents import safe_load
 
 HANGING = """
 import sys, time
@@ -422,7 +423,7 @@ def test_a_changed_bundle_makes_no_new_credential_of_a_used_one(admin: ClusterAd
     with asking(node.certificates().client) as answer, admin.granting():
         kept = answer.result().pair
     path = node.configuration.bootstrap_kubeconfig
-    document = yaml.safe_load(path.read_text())
+    document = safe_load(path.read_text())
     held = document["clusters"][0]["cluster"]
     both = Issuer.new().certificate_pem + base64.b64decode(held["certificate-authority-data"])
     held["certificate-authority-data"] = base64.b64encode(both).decode()

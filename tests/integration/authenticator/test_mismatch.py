@@ -19,6 +19,7 @@ from tests.integration.authenticator.fixtures import DAY, LONG_AGO, ClusterAdmin
 from tests.integration.authenticator.test_agent import Service
 from tests.integration.fixtures import provider_id
 from tests.support.node_program import PROGRAM, exec_info
+from tests.support.yaml_documents import safe_load
 from tests.unit.authenticator.builders import authority
 
 pytestmark = pytest.mark.slow
@@ -171,7 +172,7 @@ def test_a_kubeconfig_of_another_cluster(node: Node) -> None:
 
 def with_authority(text: str, pem: str) -> str:
     """The kubeconfig with another CA."""
-    document = yaml.safe_load(text)
+    document = safe_load(text)
     target = document["clusters"][0]["cluster"]
     target.pop("certificate-authority", None)
     target["certificate-authority-data"] = base64.b64encode(pem.encode()).decode()

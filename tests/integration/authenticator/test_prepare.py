@@ -27,6 +27,7 @@ from tests.integration.authenticator.fixtures import DAY, LONG_AGO, ClusterAdmin
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl
 from tests.support.node_program import PROGRAM, V1, V1BETA1, Ran
+from tests.support.yaml_documents import safe_load
 from tests.unit.authenticator.builders import authority
 
 SOMEBODY_ELSES = """\
@@ -39,7 +40,7 @@ users: [{name: default-auth, user: {client-certificate: /var/lib/kubelet/pki/kub
 
 def written(node: Node) -> dict[str, Any]:
     """The kubelet's kubeconfig."""
-    document: dict[str, Any] = yaml.safe_load(node.configuration.kubeconfig.read_text())
+    document: dict[str, Any] = safe_load(node.configuration.kubeconfig.read_text())
     return document
 
 
@@ -401,7 +402,7 @@ def test_the_real_kubectl_works_with_what_was_written(
         skip_or_fail(missing)
     node.supply_bootstrap()
     path = node.configuration.bootstrap_kubeconfig
-    document = yaml.safe_load(path.read_text())
+    document = safe_load(path.read_text())
     more = authority(7) * (certificates - 1)
     bundle = admin.api.ca_certificate_pem + more.encode()
     document["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(bundle).decode()

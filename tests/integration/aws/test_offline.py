@@ -18,6 +18,7 @@ from signer.explain.offline import NOT_ASKED, _CountedKeys, _OfflinePlugin
 from signer.explain.recorded_calls import _NotingPlugin
 from tests.integration.aws.fixtures import PluginHarness, fields, presigned
 from tests.support.aws_documents import REGION
+from tests.support.yaml_documents import safe_load
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +48,7 @@ async def test_cloud_answers_are_replayed_from_a_recording(
     noted: list[dict[str, Any]] = []
     live = await _NotingPlugin(harness.plugin, noted).verify_client(request)
     assert isinstance(live, VerifiedIdentity if kind == "presigned" else Denied)
-    recorded = yaml.safe_load(yaml.safe_dump(noted))
+    recorded = safe_load(yaml.safe_dump(noted))
     redacted = AWSAttestor().redacted_fields(request.evidence)
     assert redacted != request.evidence.fields
     kept = replace(request, evidence=replace(request.evidence, fields=redacted))

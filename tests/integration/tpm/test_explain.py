@@ -17,6 +17,7 @@ from tests.integration.fixtures import CONTROLLER_USER, MASTERS, Harness, provid
 from tests.integration.tpm.fake_tpm_node import FakeTPMNode
 from tests.integration.tpm.whose import OperatorFolder, chip, cluster_of
 from tests.support.infra_cluster import SIGNER_FIELD, add_infra_cluster, add_infra_machine
+from tests.support.yaml_documents import safe_load_all
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +87,7 @@ def test_live_and_from_a_recording(harness: Harness, tmp_path: Path, capsys: pyt
         again = explain(csr, "--objects", str(recording))
         assert (again["verdict"], again["reason"], again["message"]) == (*verdict, report["message"])
         assert outcomes(again) == outcomes(report)
-        header, *objects = yaml.safe_load_all(recording.read_text())
+        header, *objects = safe_load_all(recording.read_text())
         assert header.pop("answers"), csr
         recording.write_text(yaml.safe_dump_all([header, *objects]))
         without = explain(csr, "--objects", str(recording))

@@ -16,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import yaml
 
 from signer import cli
 from signer.cli import (
@@ -45,6 +44,7 @@ from signer.testing.api import EmbeddedAPI
 from tests.support.full_disk import run_on_full_disk
 from tests.support.no_reader import run_without_reader
 from tests.support.processes import wait_until
+from tests.support.yaml_documents import safe_load, safe_load_all
 
 DEPLOYED = Path(__file__).parents[3] / "deploy" / "crds"
 DEPLOYED_ACCESS = Path(__file__).parents[3] / "deploy" / "crds-access"
@@ -74,17 +74,17 @@ def run(*arguments: str) -> int:
 
 def test_crds_prints_the_files_of_deploy(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("crds") == 0
-    printed = list(yaml.safe_load_all(capsys.readouterr().out))
-    assert printed == [yaml.safe_load((DEPLOYED / name).read_text()) for name in CRD_FILES]
+    printed = list(safe_load_all(capsys.readouterr().out))
+    assert printed == [safe_load((DEPLOYED / name).read_text()) for name in CRD_FILES]
     assert {one["kind"] for one in printed} == {"CustomResourceDefinition"}
     assert sorted(path.name for path in DEPLOYED.iterdir()) == sorted(CRD_FILES)
 
 
 def test_crds_prints_those_of_access_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("crds", "--access") == 0
-    printed = list(yaml.safe_load_all(capsys.readouterr().out))
+    printed = list(safe_load_all(capsys.readouterr().out))
     deployed = [*(DEPLOYED / name for name in CRD_FILES), *(DEPLOYED_ACCESS / name for name in ACCESS_CRD_FILES)]
-    assert printed == [yaml.safe_load(path.read_text()) for path in deployed]
+    assert printed == [safe_load(path.read_text()) for path in deployed]
     assert sorted(path.name for path in DEPLOYED_ACCESS.iterdir()) == sorted(ACCESS_CRD_FILES)
 
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 
 import pytest
-import yaml
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
@@ -20,6 +19,7 @@ from attestors.standard_output import OutputNotWritten, prepare_streams, standar
 from signer.cli.output import print_as_json, print_report, print_result
 from signer.cli.parsers.arguments import FORMATS, add_output
 from signer.cli.plain_output import print_text, print_to_stderr
+from tests.support.yaml_documents import safe_load
 
 SENTENCE = " ".join(["twenty characters or"] * 12)
 
@@ -84,7 +84,7 @@ def test_each_format(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.stdout", Terminal())
         print_result(output, lambda: document, show)
         printed[output] = sys.stdout.getvalue()  # type: ignore[union-attr]
-    assert json.loads(printed["json"]) == yaml.safe_load(printed["yaml"]) == document
+    assert json.loads(printed["json"]) == safe_load(printed["yaml"]) == document
     assert printed["yaml"].startswith("second:\n- 1\n")
     assert printed["wide"] == f"{SENTENCE}\n"
     assert max(map(len, printed["table"].splitlines())) <= 60

@@ -11,6 +11,7 @@ import yaml
 
 from signer.configuration import InvalidConfiguration, read_configuration_file
 from signer.model.namespace_limits import DEFAULT_NAMESPACE_LIMITS, NamespaceLimits
+from tests.support.yaml_documents import safe_load
 
 VALUES = Path("deploy/helm/capi-node-attestation/values.yaml")
 
@@ -37,7 +38,7 @@ def test_every_kind(tmp_path: Path) -> None:
 
 
 def test_the_chart_and_the_documents_state_the_defaults(tmp_path: Path) -> None:
-    chart = yaml.safe_load(VALUES.read_text())["config"]["namespaceLimits"]
+    chart = safe_load(VALUES.read_text())["config"]["namespaceLimits"]
     assert read(tmp_path, yaml.safe_dump(chart, default_flow_style=True).strip()) == DEFAULT_NAMESPACE_LIMITS
     section = Path("docs/operating.md").read_text().partition("\n## Namespace limits\n")[2].partition("\n## ")[0]
     stated = re.findall(r"^\| `(\w+)` \| ([\d,]+) \|$", section, re.MULTILINE)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
 from signer.cli.workload_kubeconfig import roles
 from signer.cli.workload_kubeconfig.features import Feature
 from signer.cli.workload_kubeconfig.roles import (
@@ -15,6 +13,7 @@ from signer.cli.workload_kubeconfig.roles import (
     unwanted_bindings,
     wanted_objects,
 )
+from tests.support.yaml_documents import safe_load_all
 
 DEPLOYED = Path(__file__).parents[3] / "deploy/rbac"
 OURS = Path(roles.__file__).parent
@@ -28,7 +27,7 @@ def test_the_files_of_deploy_are_copies() -> None:
 
 
 def test_every_object_of_the_files_has_a_feature() -> None:
-    in_files = [document for name in ROLE_FILES for document in yaml.safe_load_all((OURS / name).read_text())]
+    in_files = [document for name in ROLE_FILES for document in safe_load_all((OURS / name).read_text())]
     made = wanted_objects(EVERY, ("keyed-mac",))
     assert [(one.body["kind"], one.name) for one in made[1:]] == [
         (document["kind"], document["metadata"]["name"]) for document in in_files

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from authenticator import commands
 from authenticator.model.failures import ExitCode
+from tests.support.yaml_documents import safe_load
 from tests.unit.authenticator.builders import V1, V1BETA1, as_yaml, bootstrap, kubeconfig
 from tests.unit.authenticator.commands.conftest import Node
 
@@ -28,7 +28,7 @@ def program(node: Node) -> Path:
 
 def stanza(node: Node) -> dict[str, object]:
     """The exec stanza that was written."""
-    found: dict[str, object] = yaml.safe_load(node.kubeconfig.read_text())["users"][0]["user"]["exec"]
+    found: dict[str, object] = safe_load(node.kubeconfig.read_text())["users"][0]["user"]["exec"]
     return found
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from authenticator.model.cluster import BearerToken, ClientCertificate, Cluster
 from authenticator.model.exec_credential import API_VERSIONS
@@ -20,6 +19,7 @@ from authenticator.model.kubeconfig import (
     parse_bootstrap,
     runs_this_program,
 )
+from tests.support.yaml_documents import safe_load
 from tests.unit.authenticator.builders import (
     SERVER,
     TOKEN,
@@ -354,7 +354,7 @@ def written(of: Cluster | None = None, api_version: str = V1) -> str:
 
 @pytest.mark.parametrize("api_version", [V1, V1BETA1])
 def test_the_exec_stanza(api_version: str) -> None:
-    document = yaml.safe_load(written(api_version=api_version))
+    document = safe_load(written(api_version=api_version))
     assert document["users"] == [
         {
             "name": "kubelet",
@@ -372,7 +372,7 @@ def test_the_exec_stanza(api_version: str) -> None:
 
 
 def test_the_rest_of_it() -> None:
-    document = yaml.safe_load(written())
+    document = safe_load(written())
     del document["users"]
     assert document == {
         "apiVersion": "v1",
@@ -398,7 +398,7 @@ def test_a_cluster_is_told_if_linux_takes_it_in_one_string() -> None:
     most = most_authorities()
     for certificates in (1, most, most + 1, 400):
         large = cluster_with_authorities(certificates)
-        (user,) = yaml.safe_load(written(large))["users"]
+        (user,) = safe_load(written(large))["users"]
         assert user["user"]["exec"]["provideClusterInfo"] is (certificates <= most)
         assert (exec_info_bytes(large, V1) <= 128 * 1024) is (certificates <= most)
 

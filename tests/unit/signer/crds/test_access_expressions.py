@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from signer.crds import ACCESS_CRD_FILES, access_definitions
 from signer.crds.access_expressions import (
@@ -22,6 +21,7 @@ from signer.crds.expressions import ITEMS, ValidationRule
 from tests.support.access_objects import approval_object, bastion_object, grant_object
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.cel import RuleEvaluator
+from tests.support.yaml_documents import safe_load
 from tests.unit.signer.crds.test_expressions import RULES_KEY, without_rules
 
 DEPLOY: Final = Path(__file__).parents[4] / "deploy"
@@ -33,7 +33,7 @@ def test_the_overlays_are_the_plain_definitions_plus_the_rules() -> None:
     assert set(RULES) == set(plain)
     for name, text in access_definition_texts().items():
         assert RULES_KEY not in plain[name]
-        assert without_rules(yaml.safe_load(text)) == yaml.safe_load(plain[name])
+        assert without_rules(safe_load(text)) == safe_load(plain[name])
 
 
 def test_the_copies_in_deploy_are_current() -> None:

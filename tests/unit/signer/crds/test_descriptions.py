@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from signer.crds import access_definitions, custom_resource_definitions
+from tests.support.yaml_documents import safe_load
 
-DEFINITIONS = [yaml.safe_load(text) for text in (*custom_resource_definitions(), *access_definitions())]
+DEFINITIONS = [safe_load(text) for text in (*custom_resource_definitions(), *access_definitions())]
 
 
 def undescribed(schema: dict[str, Any], path: str) -> Iterator[str]:

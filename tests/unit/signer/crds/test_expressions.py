@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from signer.crds import custom_resource_definitions
 from signer.crds.expressions import (
@@ -25,6 +24,7 @@ from signer.model.ssh_access import MAXIMUM_ROTATION_PERIOD, MINIMUM_ROTATION_PE
 from signer.testing.api import EmbeddedAPI
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.cel import RuleEvaluator
+from tests.support.yaml_documents import safe_load
 
 RULES_KEY = "x-kubernetes-validations"
 OVERLAY = Path(__file__).parents[4] / "deploy" / "crds-cel" / POLICY_FILE
@@ -44,10 +44,10 @@ def spec_schema() -> dict[str, Any]:
 
 
 def test_the_overlay_is_the_plain_definition_plus_the_rules() -> None:
-    plain = yaml.safe_load(custom_resource_definitions()[0])
+    plain = safe_load(custom_resource_definitions()[0])
     assert RULES_KEY not in custom_resource_definitions()[0]
     assert without_rules(policy_definition_with_rules()) == plain
-    assert yaml.safe_load(policy_definition_text()) == policy_definition_with_rules()
+    assert safe_load(policy_definition_text()) == policy_definition_with_rules()
 
 
 def test_the_copy_in_deploy_is_current() -> None:

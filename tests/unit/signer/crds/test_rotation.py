@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-import yaml
 from hypothesis import given
 
 from signer.authority.presented import Presented
@@ -17,9 +16,10 @@ from signer.rotation.facts import Acceptance
 from signer.rotation.operations import Gate
 from signer.rotation.phases import GEPPhase, Phase, RollbackAvailable, Step, TakesBack
 from signer.rotation.record import Moment, RotationRecord, WorkersRollout, record_spec
+from tests.support.yaml_documents import safe_load
 from tests.unit.signer.rotation.records import RECORDS
 
-_DEFINITIONS: Final = dict(zip(CRD_FILES, map(yaml.safe_load, custom_resource_definitions()), strict=True))
+_DEFINITIONS: Final = dict(zip(CRD_FILES, map(safe_load, custom_resource_definitions()), strict=True))
 MAXIMUM_STATUS_BYTES: Final = 64 * 1024
 """Far below etcd's limit of 1.5 MiB for an object."""
 

@@ -18,6 +18,7 @@ from attestors.gcp.instances import NoLookUp
 from attestors.registry import Registry
 from signer.explain.offline import OfflineRegistry, _CountedKeys, _OfflinePlugin
 from signer.explain.recorded_calls import NotingRegistry, _NotingPlugin
+from tests.support.yaml_documents import safe_load
 from tests.unit.attestors.gcp import support as google
 
 
@@ -39,7 +40,7 @@ async def test_a_token_is_replayed_without_its_signature() -> None:
     assert isinstance(live, VerifiedIdentity)
     fields = GCPAttestor().redacted_fields(request.evidence)
     kept = replace(request, evidence=replace(request.evidence, fields=fields))
-    recorded = yaml.safe_load(yaml.safe_dump(noted))
+    recorded = safe_load(yaml.safe_dump(noted))
     assert google.token().rpartition(".")[2] not in yaml.safe_dump([recorded, dict(fields)])
     again = await _OfflinePlugin(plugin(reachable=False), _CountedKeys(lambda: ()), recorded).verify_client(kept)
     assert again == live

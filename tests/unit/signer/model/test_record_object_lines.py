@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from signer.crds import custom_resource_definitions
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS
 from signer.model.record import BUILTIN_APPROVALS, JOURNAL_ENTRIES
 from signer.model.record_object import approval_line, entry_line, parse_line
+from tests.support.yaml_documents import safe_load
 from tests.unit.signer.builders import builtin_approval, journal_entry
 from tests.unit.signer.model.test_record_object import BUILTIN_APPROVALS_MADE, ENTRIES, JSON
 
@@ -103,9 +103,7 @@ def test_the_longest_serial_number() -> None:
 def test_the_longest_lines_have_room_in_the_object(character: str) -> None:
     """A workload API server may lie about all but names, which no call could hold: a control character takes six."""
     [definition] = [
-        one
-        for one in map(yaml.safe_load, custom_resource_definitions())
-        if one["spec"]["names"]["kind"] == "AttestedNode"
+        one for one in map(safe_load, custom_resource_definitions()) if one["spec"]["names"]["kind"] == "AttestedNode"
     ]
     lines = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     name, uid = character * MAXIMUM_NAME_CHARACTERS, "\x01" * MAXIMUM_UID_CHARACTERS

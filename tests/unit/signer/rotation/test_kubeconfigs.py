@@ -32,6 +32,7 @@ from signer.rotation.kubeconfigs import (
     read_facts,
     rewritten,
 )
+from tests.support.yaml_documents import safe_load
 from tests.unit.signer.authority.chains import SERVER, Authority
 from tests.unit.signer.authority.support import NOW, Made
 from tests.unit.signer.rotation.certificates import (
@@ -52,7 +53,7 @@ BY_OLD = administrator(OLD)
 
 def rewrite(document: Any, signer: Authority = NEW, trusted: bytes = NEW.pem + OLD.pem) -> Any:
     value = document if isinstance(document, bytes) else as_yaml(document)
-    return yaml.safe_load(rewritten(value, trusted, Issuers(BOTH, signer.loaded), NOW))
+    return safe_load(rewritten(value, trusted, Issuers(BOTH, signer.loaded), NOW))
 
 
 def user_of(document: Any) -> dict[str, Any]:
@@ -259,9 +260,9 @@ def test_the_cas_of_cluster_info() -> None:
     before = cluster_info(OLD.pem)
     after = cluster_info_with(before, NEW.pem + OLD.pem)
     assert cluster_info_authorities({"data": {"kubeconfig": after}}) == (NEW_DIGEST, OLD_DIGEST)
-    expected = yaml.safe_load(before["data"]["kubeconfig"])
+    expected = safe_load(before["data"]["kubeconfig"])
     expected["clusters"][0]["cluster"]["certificate-authority-data"] = encoded(NEW.pem + OLD.pem)
-    assert yaml.safe_load(after) == expected
+    assert safe_load(after) == expected
     assert cluster_info_with({"data": {"kubeconfig": after}}, NEW.pem + OLD.pem) == after
 
 
@@ -288,7 +289,7 @@ def test_cluster_info_of_another_form(config_map: dict[str, Any]) -> None:
 
 def test_a_bundle_in_cluster_info_that_cannot_be_read() -> None:
     assert isinstance(cluster_info_authorities(cluster_info(b"garbage")), NotObserved)
-    document = yaml.safe_load(cluster_info(OLD.pem)["data"]["kubeconfig"])
+    document = safe_load(cluster_info(OLD.pem)["data"]["kubeconfig"])
     document["clusters"][0]["cluster"]["certificate-authority-data"] = "!"
     assert isinstance(cluster_info_authorities({"data": {"kubeconfig": yaml.safe_dump(document)}}), NotObserved)
     del document["clusters"][0]["cluster"]["certificate-authority-data"]

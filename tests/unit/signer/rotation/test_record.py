@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,11 +26,12 @@ from signer.rotation.record import (
 from signer.testing.api.crd_schema import prune
 from signer.testing.api.crd_structure import structural_schema
 from signer.testing.api.crd_validation import validate
+from tests.support.yaml_documents import safe_load
 from tests.unit.signer.rotation.model_world import reference
 from tests.unit.signer.rotation.records import RECORDS, SEAL, rotation_object
 
 _FILE: Final = CRD_FILES.index("attestation.cluster.x-k8s.io_certificateauthorityrotations.yaml")
-DEFINITION: Final = yaml.safe_load(custom_resource_definitions()[_FILE])
+DEFINITION: Final = safe_load(custom_resource_definitions()[_FILE])
 SCHEMA: Final = structural_schema(DEFINITION["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
 
 Path = tuple[str | int, ...]

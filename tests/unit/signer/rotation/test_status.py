@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from signer.rotation.status import rotation_status
 from signer.testing.api.crd_schema import prune
 from signer.testing.api.crd_structure import structural_schema
 from signer.testing.api.crd_validation import validate
+from tests.support.yaml_documents import safe_load
 from tests.unit.signer.rotation.model_world import START, ModelWorld
 from tests.unit.signer.rotation.records import RECORDS
 from tests.unit.signer.rotation.situations import (
@@ -36,7 +36,7 @@ from tests.unit.signer.rotation.situations import (
     with_servers,
 )
 
-DEFINITION: Final = yaml.safe_load(custom_resource_definitions()[CRD_FILES.index(POLICY_FILE)])
+DEFINITION: Final = safe_load(custom_resource_definitions()[CRD_FILES.index(POLICY_FILE)])
 SCHEMA: Final = structural_schema(DEFINITION["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
 FACTS: Final = ModelWorld().facts()
 

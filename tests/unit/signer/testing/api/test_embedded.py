@@ -21,6 +21,7 @@ from signer.testing.api.authorities import Issuer
 from tests.support.certificates import CertificateAuthority
 from tests.support.raw_client import RawClient
 from tests.support.signing_requests import COLLECTION, condition, request_pem, signing_request, with_conditions
+from tests.support.yaml_documents import safe_load
 
 _CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -374,7 +375,7 @@ def test_yaml_and_definitions(api: EmbeddedAPI, tmp_path: Path) -> None:
 
 
 def test_kubeconfig_has_the_names_of_cluster_api(api: EmbeddedAPI) -> None:
-    document = yaml.safe_load(api.kubeconfig("c1"))
+    document = safe_load(api.kubeconfig("c1"))
     assert document["current-context"] == "c1-admin@c1"
     assert document["users"][0]["name"] == "c1-admin"
     assert set(document["users"][0]["user"]) == {"client-certificate-data", "client-key-data"}

@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.support.yaml_documents import safe_load
 
 KUBEADM = ("kubeadm-control-plane-v1beta1", "kubeadm-control-plane-v1beta2")
 
@@ -19,5 +19,5 @@ def recorded(name: str) -> dict[str, Any]:
 
 @functools.cache
 def _loaded(name: str) -> dict[str, Any]:
-    manifest: dict[str, Any] = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
+    manifest: dict[str, Any] = safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
     return manifest
