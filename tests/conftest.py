@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import signal
@@ -21,7 +22,10 @@ settings.register_profile("project", deadline=None)
 settings.load_profile("project")
 _LONGEST_NAME: Final = 100
 _ROOT: Final = Path(__file__).parents[1]
-_KUBEADM: Final = "tests/e2e/kubeadm/"
+_NODES: Final = ("tests/e2e/kubeadm/", "tests/e2e/containers/")
+"""Folders whose files run on one worker: a kubelet's ports are those of every kubelet, and a node with containers takes a
+twentieth of a core while it waits for tests.
+"""
 _CONFORMANCE: Final = "tests/conformance/"
 
 
@@ -63,8 +67,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @functools.cache
 def scope_of(file: str) -> str:
     """What runs on one worker, one after the other: a file, or all files of a kind."""
-    if file.startswith(_KUBEADM):
-        return _KUBEADM  # the kubelet's ports are those of every kubelet
+    for folder in _NODES:
+        if file.startswith(folder):
+            return folder
     path = _ROOT / file
     is_real = file.startswith(_CONFORMANCE) or (path.is_file() and "real_control_plane" in path.read_text("utf-8"))
     return real_control_plane.__name__ if is_real else file
@@ -105,9 +110,13 @@ def _defaults() -> dict[str, Any]:
     return defaults
 
 
+_control_planes: Final[list[contextlib.ExitStack]] = []
+"""What ends those that were started."""
+
+
 @pytest.fixture(scope="session")
 def real_control_plane() -> Iterator[ControlPlane]:
-    """One real etcd and kube-apiserver for the whole run, seeded like a kubeadm cluster.
+    """One real etcd and kube-apiserver for all tests that want it, seeded like a kubeadm cluster.
 
     Tests that use it carry the markers ``real`` and ``slow``, make objects of their own, and leave kubeadm's grants as
     they were.
@@ -116,8 +125,21 @@ def real_control_plane() -> Iterator[ControlPlane]:
         control_plane = ControlPlane()
     except MissingPart as missing:
         skip_or_fail(missing)
-    with control_plane:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(control_plane)
         control_plane.seed_kubeadm()
-        yield control_plane
         # A crash in one test shows in the others as a refused connection; the cause is told here.
-        control_plane.check_running()
+        stack.callback(control_plane.check_running)
+        _control_planes.append(stack)
+        yield control_plane
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """A worker runs all tests of the real control plane, and then others: it does not idle beside these."""
+    result = yield
+    if nextitem is not None and hasattr(item.config, "workerinput"):
+        now, then = (scope_of(one.nodeid.partition("::")[0]) for one in (item, nextitem))
+        while now == real_control_plane.__name__ != then and _control_planes:
+            _control_planes.pop().close()
+    return result

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.conftest import scope_of
 
 TESTS: Final = Path(__file__).parents[1]
@@ -21,7 +23,8 @@ def test_files_that_use_the_real_control_plane_stay_together() -> None:
     assert {scope_of(file) for file in files} == {"real_control_plane"}
 
 
-def test_two_kubelets_never_want_the_same_ports() -> None:
-    files = sorted(TESTS.glob("e2e/kubeadm/test_*.py"))
+@pytest.mark.parametrize("folder", ["kubeadm", "containers"])
+def test_two_kubelets_never_want_the_same_ports(folder: str) -> None:
+    files = sorted(TESTS.glob(f"e2e/{folder}/test_*.py"))
     assert len(files) >= 2
     assert len({scope_of(str(file.relative_to(TESTS.parent))) for file in files}) == 1
