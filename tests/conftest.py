@@ -23,8 +23,8 @@ settings.load_profile("project")
 _LONGEST_NAME: Final = 100
 _ROOT: Final = Path(__file__).parents[1]
 _NODES: Final = ("tests/e2e/kubeadm/", "tests/e2e/containers/")
-"""Folders whose files run on one worker: a kubelet's ports are those of every kubelet, and a node with containers takes a
-twentieth of a core while it waits for tests.
+"""Folders whose files run on one worker: a kubelet's ports are those of every kubelet, and a node with containers takes
+a twentieth of a core while it waits for tests.
 """
 _CONFORMANCE: Final = "tests/conformance/"
 
