@@ -54,6 +54,7 @@ def test_a_copy_goes_its_own_way(name: str, monkeypatch: pytest.MonkeyPatch) -> 
             for one in (branch, world):
                 again = replayed(scenario, one.schedule)
                 assert one.signature() == again.signature()
+                assert set(one.followed) <= {actor.number for actor in one.actors if actor.end is End.RUNNING}
                 assert one.whole() == again.whole()
                 for field in COMPARED:
                     assert getattr(one, field) == getattr(again, field), field
