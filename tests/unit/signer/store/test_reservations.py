@@ -1,4 +1,6 @@
-"""The reservation protocol: every interleaving of two controllers, crashes included, and random ones of four."""
+"""The reservation protocol: every interleaving of two controllers, crashes included, those of three for most scenarios,
+and random ones of four.
+"""
 
 from __future__ import annotations
 
@@ -141,6 +143,23 @@ def test_every_interleaving_of_two_with_crashes(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in LARGE])
 def test_every_interleaving_of_two_whose_watches_are_silent(name: str) -> None:
     assert explore(replace(SCENARIOS[name], watched=False), crashes=1) > 2
+
+
+OF_THREE: Final = (
+    *("the same pair twice", "two identities for one Machine", "one identity for two Machines", "crossed"),
+    *("insecure and secure", "secure finds insecure", "two secure find insecure", "two insecure"),
+    *("half of the Machine's side", "a side of another in the way", "a dead half of a moved identity"),
+    *("a dead identity's side", "marks left by a crash", "a marked half left by a crash"),
+)
+"""The others have a hundred times as many worlds: they are for four controllers at random."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_THREE)
+def test_every_interleaving_of_three(name: str) -> None:
+    """The third wants the identity for another Machine."""
+    scenario = SCENARIOS[name]
+    assert explore(replace(scenario, wanted=(*scenario.wanted, pair("m2", "a")))) > 100
 
 
 def _found_dead_while_it_becomes_whole() -> World:
