@@ -192,6 +192,64 @@ def test_an_owner_that_ignores_the_watch_would_lose_its_pair(monkeypatch: pytest
         _found_dead_while_it_becomes_whole()
 
 
+# A refusal is for ever, so its reason must have been true at some moment of the call
+
+
+def test_a_machines_side_that_is_gone_meanwhile_refuses_nobody() -> None:
+    """The third finds a Machine's side without its partner, which comes when the side is gone."""
+    wanted, other, third, former = pair("m1", "a"), pair("m1", "b"), pair("m1", "c"), pair("old", "a")
+    world = World(Scenario((wanted, other, third), whole(former), frozenset({"m1"}), released=(former,)))
+    mine = wanted.name(MACHINE_SIDE)
+    world.happen("step 0")
+    while not parse_reservation(world.objects[mine]).contested:
+        world.happen("step 1")
+    world.happen("step 1")  # that the identity is another Machine's
+    for _ in range(2):
+        world.happen("step 2")  # that the Machine is the first's
+    world.run_alone(world.actors[3])
+    assert world.actors[3].end is End.RELEASED
+    world.happen("step 1")
+    assert mine not in world.objects
+    world.happen("step 0")
+    assert wanted.name(IDENTITY_SIDE) in world.objects
+    world.happen("step 2")
+    assert world.actors[2].end is End.RUNNING
+    for actor in world.actors[2], world.actors[0], world.actors[1]:
+        world.run_alone(actor)
+    assert [actor.end for actor in world.actors[:3]] == [End.REFUSED, End.REFUSED, End.HOLDS]
+
+
+def test_an_identitys_side_that_is_gone_meanwhile_refuses_nobody() -> None:
+    """The first finds an identity's side whose Machine's side comes when it is gone."""
+    wanted, remover, later, before = pair("m1", "a"), pair("m3", "a"), pair("m2", "a"), pair("m2", "b")
+    world = World(
+        Scenario(
+            (wanted, remover, later),
+            (ExistingSide(IDENTITY_SIDE, later), *whole(before)),
+            frozenset({"m1", "m2", "m3"}),
+            (("gone", "m2"), ("back", "m2")),
+            released=(before,),
+        )
+    )
+    found = wanted.name(IDENTITY_SIDE)
+    for _ in range(3):
+        world.happen("step 0")  # that the identity is another Machine's
+    while found in world.objects:
+        world.happen("step 1")
+    world.happen("crash 1")
+    world.happen("event")
+    world.run_alone(world.actors[3])
+    assert world.actors[3].end is End.RELEASED
+    world.happen("event")
+    world.happen("step 2")
+    assert parse_reservation(world.objects[later.name(MACHINE_SIDE)]).pair == later
+    for _ in range(2):
+        world.happen("step 0")  # that the other Machine names the identity, and exists
+    assert world.actors[0].end is End.RUNNING
+    world.run_alone(world.actors[0])
+    assert world.actors[0].end is End.HOLDS
+
+
 # Three and four controllers, at random
 
 _MACHINES: Final = st.sampled_from(["m1", "i2", "old"])
