@@ -153,13 +153,22 @@ class Scene:
         self.cluster.add_machine(name, provider_id=provider_id(name), addresses=addresses)
 
     def add_first_control_plane(self) -> None:
-        """The machine of `kubeadm init`: its node is there, and its kubelet's certificate is by kubeadm."""
+        """The machine of `kubeadm init`: its node is there, and its kubelet's certificate is by kubeadm.
+
+        The control plane is complete by Cluster API's own definition, too: where that was there before, the API server
+        goes by it for a moment.
+        """
         self.plane.install_crd(safe_load(KUBEADM_CONTROL_PLANES))
+        infrastructure = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Test", "name": self.cluster.name}
         control_plane = {
             "apiVersion": "controlplane.cluster.x-k8s.io/v1beta2",
             "kind": "KubeadmControlPlane",
             "metadata": {"name": self.cluster.name, "namespace": self.cluster.namespace},
-            "spec": {"replicas": 1},
+            "spec": {
+                "replicas": 1,
+                "version": "v1.36.0",
+                "machineTemplate": {"spec": {"infrastructureRef": infrastructure}},
+            },
         }
         node = {
             "apiVersion": "v1",
