@@ -24,7 +24,8 @@ def test_files_that_use_the_real_control_plane_stay_together() -> None:
 
 
 @pytest.mark.parametrize("folder", ["kubeadm", "containers"])
-def test_two_kubelets_never_want_the_same_ports(folder: str) -> None:
+def test_a_folder_of_nodes_stays_on_one_worker(folder: str) -> None:
+    """Two kubelets would want the same ports; two nodes would wait for tests."""
     files = sorted(TESTS.glob(f"e2e/{folder}/test_*.py"))
     assert len(files) >= 2
     assert len({scope_of(str(file.relative_to(TESTS.parent))) for file in files}) == 1

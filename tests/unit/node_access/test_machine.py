@@ -19,7 +19,7 @@ from node_access.processes import NoProcess, Processes
 from node_access.terminals import is_among, pseudo_terminals
 from node_access.values import Connection, Opens, ProcessIdentity
 from tests.support.binaries import MissingPart, skip_or_fail
-from tests.support.cpu_time import require_cpu_seconds
+from tests.support.cpu_time import within_cpu_seconds
 from tests.support.processes import wait_until
 from tests.unit.node_access.made import (
     COMMAND,
@@ -221,8 +221,7 @@ def test_environments_of_nothing_but_ends(kernel: Kernel) -> None:
     kernel.start(SHELL)
     (kernel.root / f"proc/{SHELL}/environ").write_bytes(b"SSH_CONNECTION=10.0.0.2")
     traced = connection(kernel)
-    assert kernel.machine.left(kernel.machine.trace(traced, [])) == []
-    require_cpu_seconds(0.4, lambda: kernel.machine.left(kernel.machine.trace(traced, [])))
+    assert within_cpu_seconds(0.4, lambda: kernel.machine.left(kernel.machine.trace(traced, []))) == []
 
 
 def test_the_connections(kernel: Kernel) -> None:

@@ -28,7 +28,7 @@ from attestors.wire.ssh.krl import (
     revoking_both,
 )
 from attestors.wire.ssh.principals import PlainPrincipal
-from tests.support.cpu_time import require_cpu_seconds
+from tests.support.cpu_time import within_cpu_seconds
 from tests.support.openssh import public_keys
 from tests.unit.attestors.wire.ssh.strategies import revocation_lists
 
@@ -292,5 +292,4 @@ def test_ten_thousand_key_ids_are_read_in_less_than_a_second() -> None:
         f"grant/team-a/{n:06}/0f6a3f0f-7a11-4c0a-9b46-7c1c0f3e7d1e/alice@example.org".encode() for n in range(10_000)
     ]
     data = HEADER + section(b"\x23" + string(strings(names)))
-    assert parse_revocation_list(data).entries == 10_000
-    require_cpu_seconds(1, lambda: parse_revocation_list(data))
+    assert within_cpu_seconds(1, lambda: parse_revocation_list(data)).entries == 10_000
